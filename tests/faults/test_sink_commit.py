@@ -22,7 +22,15 @@ from headrace.pipelines.sink.ledger import (
     has_decided,
     task_transactional_id,
 )
-from headrace.pipelines.sink.two_phase import Claim, Expired, RowsLost, Superseded, abandon, commit, take_over
+from headrace.pipelines.sink.two_phase import (
+    Claim,
+    RowsLost,
+    SinkFenced,
+    TransactionExpired,
+    abandon,
+    commit,
+    take_over,
+)
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
 from headrace.wire import Cluster
@@ -183,9 +191,9 @@ def test_a_newer_driver_fences_the_older(sink: Sink) -> None:
     new = take_over(broker)
     assert not broker.holds(old.claim)
     assert broker.holds(new.claim)
-    with pytest.raises(Expired):
+    with pytest.raises(TransactionExpired):
         commit(broker, old, QUERY, 0, staged)
-    with pytest.raises(Superseded):
+    with pytest.raises(SinkFenced):
         broker.write(old.claim, LedgerEntry(QUERY, 0, ()))
     abandon(broker, old.claim)
     assert broker.holds(new.claim), "a zombie cleans up nothing"
@@ -297,7 +305,7 @@ def test_a_transaction_that_expires_before_the_decision(process: Subject, new_si
     held = take_over(broker)
     staged = sink.stage(held.claim, 0)
     until_expired(sink, staged)
-    with pytest.raises(Expired, match="transactionTimeout"):
+    with pytest.raises(TransactionExpired, match="transactionTimeout"):
         commit(broker, held, QUERY, 0, staged)
     abandon(broker, held.claim)
     sink.timeout_ms = TIMEOUT_MS
@@ -351,5 +359,5 @@ def test_without_two_phase_commit_a_loss_is_told_until_somebody_acts(
     held = take_over(broker)
     staged = sink.stage(held.claim, 2)
     time.sleep(6.5)  # More than two thirds of the time are over.
-    with pytest.raises(Expired, match="too little"):
+    with pytest.raises(TransactionExpired, match="too little"):
         commit(broker, held, QUERY, 2, staged)

@@ -14,7 +14,7 @@ from headrace.wire import Cluster
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headrace.pipelines.control.progress import Book
+    from headrace.pipelines.control.progress import RunProgress
 
 Write = Callable[..., int]
 
@@ -35,7 +35,7 @@ class Pipelines:
     def state(self, name: str) -> StateFolder:
         return StateFolder.of(self.folder / "state", name)
 
-    def run(self, name: str, text: str) -> "Book":
+    def run(self, name: str, text: str) -> "RunProgress":
         from headrace.pipelines.run.runner import Runner
 
         return Runner(self._spark, self.file(name, text), self.state(name), ends=True).run()

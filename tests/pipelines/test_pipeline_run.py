@@ -105,7 +105,7 @@ def test_records_that_do_not_fit_become_dead_letters_and_the_rest_goes_on(
     begin = targets(spec, PipelineReset(to_offsets={(topic, 0): 149}))["source"]
     assert begin == {(topic, 0): 149, (topic, 1): 157}
     start = {"source": {topic: {str(partition): offset for (_, partition), offset in begin.items()}}}
-    backup = pipelines.state("letters").begin_anew(start)
+    backup = pipelines.state("letters").reset_checkpoint(start)
     assert backup is not None
     assert (backup / "sink" / "offsets").is_dir()
     third = pipelines.run("letters", text + '[errors]\non_error = "skip"')

@@ -68,7 +68,7 @@ def test_lost_offsets_are_named(load: Load, cluster: Cluster, new_topic: NewTopi
     assert planned.rdd.getNumPartitions() == 1
     cluster.delete_records({(topic, 0): 6})
     sentence = failure(planned.collect)
-    assert f"offsets 0 to 5 of {topic}-0 are not there any more" in sentence
+    assert f"offsets 0 to 5 of {topic}-0 no longer exist" in sentence
     assert "failOnDataLoss=false" in sentence
     start = json.dumps({topic: {"0": 1}})
     assert load(subscribe=topic, startingOffsets=start, failOnDataLoss="false").count() == 4

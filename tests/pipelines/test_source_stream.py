@@ -120,7 +120,7 @@ def test_limits_available_now_and_losses(stream: Stream, cluster: Cluster, new_t
     write(topic, b"c0", b"c1", b"c2")
     cluster.delete_records({(topic, 0): 8})
     sentence = stream.failure(stream.start(AVAILABLE_NOW, **options))
-    assert f"offsets 6 to 7 of {topic}-0 are not there any more" in sentence
+    assert f"offsets 6 to 7 of {topic}-0 no longer exist" in sentence
     stream.finish(stream.start(AVAILABLE_NOW, **options, failOnDataLoss="false"))
     assert stream.batches[-1] == ["c2"]
     assert len(stream.values) == 11

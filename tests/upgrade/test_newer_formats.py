@@ -220,7 +220,7 @@ def test_a_newer_state_folder_is_refused(pipeline: Path, command: list[str]) -> 
 def test_a_newer_state_folder_is_refused_from_python(pipeline: Path) -> None:
     folder = StateFolder(pipeline / "state" / "shop")
     (folder.root / "version").write_text(f"{NEWER}\n")
-    for act in (folder.make, folder.read_sinks, folder.read_start, lambda: folder.begin_anew({})):
+    for act in (folder.make, folder.read_sinks, folder.read_start, lambda: folder.reset_checkpoint({})):
         with pytest.raises(PipelineError, match="newer Headrace"):
             act()
 

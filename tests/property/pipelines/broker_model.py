@@ -18,7 +18,7 @@ from headrace.pipelines.sink.ledger import (
     task_prefix,
     to_bytes,
 )
-from headrace.pipelines.sink.two_phase import Claim, Expired, RowsLost, Superseded
+from headrace.pipelines.sink.two_phase import Claim, RowsLost, SinkFenced, TransactionExpired
 from headrace.transactions.machine import TransactionMachine
 from headrace.transactions.states import DECIDED, TransactionState
 
@@ -126,7 +126,7 @@ class Process:
         try:
             return Claim(*self._step(lambda: self.cluster.init(LEDGER, claimed)))
         except HeadraceError as error:
-            raise Superseded(str(error)) from error
+            raise SinkFenced(str(error)) from error
 
     def holds(self, claim: Claim) -> bool:
         def look() -> bool:
@@ -144,7 +144,7 @@ class Process:
             self._step(lambda: self.cluster.write(LEDGER, producer, to_bytes(entry)))
             return Claim(*self._step(lambda: self.cluster.end(LEDGER, producer, committed=True)))
         except HeadraceError as error:
-            raise Superseded(str(error)) from error
+            raise SinkFenced(str(error)) from error
 
     def prepare(self, transactions: Sequence[OpenTransaction]) -> Sequence[OpenTransaction]:
         return [self._step(lambda each=each: self._prepare(each)) for each in transactions]  # type: ignore[misc]
@@ -155,16 +155,16 @@ class Process:
         if not self.cluster.has_two_phase:
             is_ours = known.state is TransactionState.ONGOING and [known.producer_id, known.producer_epoch] == who
             if not is_ours or known.started_ms + TIMEOUT_MS - self.cluster.now_ms < TIMEOUT_MS // 3:
-                raise Expired(name)
+                raise TransactionExpired(name)
             return transaction
         try:
             resumed = self.cluster.run(
                 self.cluster.machine.resume(name, 1, ProducerIdAndEpoch(*who), 0, self.cluster.now_ms, two_phase=True)
             )
         except HeadraceError as error:
-            raise Expired(str(error)) from error
+            raise TransactionExpired(str(error)) from error
         if resumed.ongoing != tuple(who):
-            raise Expired(name)
+            raise TransactionExpired(name)
         return OpenTransaction(name, *resumed.producer)
 
     def commit(self, transactions: Sequence[OpenTransaction]) -> None:
@@ -195,4 +195,4 @@ class Process:
         try:
             self._step(lambda: self.cluster.write(transaction.transactional_id, producer, row))
         except HeadraceError as error:
-            raise Superseded(str(error)) from error
+            raise SinkFenced(str(error)) from error

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.pipelines.avro.columns import Unreadable, Value
+from headrace.pipelines.avro.columns import UnreadableValue, ValueCursor
 from headrace.pipelines.avro.resolution import reading
 from headrace.pipelines.avro.schema import columns_of, parse_schema
 from headrace.pipelines.avro.values import AvroValues
@@ -143,10 +143,10 @@ def decoded(schema: Any, encoded: list[bytes]) -> tuple[list[Any], list[str | No
 def alone(schema: Any, data: bytes) -> Any:
     """The value as it is read one by one, or why it cannot be."""
     type_ = columns_of(parse_schema(json.dumps(schema)))
-    value = Value(data)
+    value = ValueCursor(data)
     try:
         made = reading(type_, type_).one(value)
-    except Unreadable as error:
+    except UnreadableValue as error:
         return str(error)
     if value.at < len(data):
         return "bytes follow the value"

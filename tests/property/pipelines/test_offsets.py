@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.pipelines.source.offsets import (
-    Loss,
-    Range,
+    OffsetLoss,
+    OffsetRange,
     from_json,
     in_turn,
     limited,
@@ -108,14 +108,14 @@ def test_everything_is_read_or_lost(
 
 @given(
     st.lists(
-        st.builds(Range, st.just("t"), st.integers(0, 5), st.integers(0, 50), st.integers(0, 200)),
+        st.builds(OffsetRange, st.just("t"), st.integers(0, 5), st.integers(0, 50), st.integers(0, 200)),
         max_size=6,
         unique_by=lambda one: one.partition,
     ),
     st.integers(0, 40),
     st.integers(0, 60),
 )
-def test_parts_cover_their_ranges(whole: list[Range], min_parts: int, max_records: int) -> None:
+def test_parts_cover_their_ranges(whole: list[OffsetRange], min_parts: int, max_records: int) -> None:
     parts = split(whole, min_parts=min_parts, max_records=max_records)
     assert all(part.size > 0 for part in parts)
     offsets = sorted((part.partition, offset) for part in parts for offset in range(part.start, part.end))
@@ -126,6 +126,9 @@ def test_parts_cover_their_ranges(whole: list[Range], min_parts: int, max_record
 
 
 def test_losses_read_as_sentences() -> None:
-    assert str(Loss("t", 3, 5, 9)) == "offsets 5 to 8 of t-3 are not there any more"
-    assert str(Loss("t", 3, 5, 9, True)) == "t-3 ends at offset 5 though it was read up to 9: it was made anew"
-    assert str(Range("t", 1, 2, 3)) == "t-1 from offset 2 to 3"
+    assert str(OffsetLoss("t", 3, 5, 9)) == "offsets 5 to 8 of t-3 no longer exist"
+    assert (
+        str(OffsetLoss("t", 3, 5, 9, True))
+        == "t-3 ends at offset 5 although it was read up to 9: the topic was recreated"
+    )
+    assert str(OffsetRange("t", 1, 2, 3)) == "t-1 from offset 2 to 3"

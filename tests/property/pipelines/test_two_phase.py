@@ -11,7 +11,15 @@ from contextlib import suppress
 import pytest
 
 from headrace.pipelines.sink.ledger import OpenTransaction, has_decided, task_transactional_id
-from headrace.pipelines.sink.two_phase import Expired, RowsLost, SinkError, Superseded, abandon, commit, take_over
+from headrace.pipelines.sink.two_phase import (
+    RowsLost,
+    SinkError,
+    SinkFenced,
+    TransactionExpired,
+    abandon,
+    commit,
+    take_over,
+)
 
 from .broker_model import SINK, TIMEOUT_MS, Cluster, Killed, Process
 
@@ -51,7 +59,7 @@ class Driver:
 
     def stage(self, claim: object, batch: int, partition: int) -> OpenTransaction:
         if not self.process.holds(claim):  # type: ignore[arg-type]
-            raise Superseded("another driver has the sink")
+            raise SinkFenced("another driver has the sink")
         name = task_transactional_id(SINK, claim.epoch, partition, self.attempt)  # type: ignore[attr-defined]
         transaction = self.process.begin(name)
         self.process.put(transaction, (batch, partition))
@@ -162,7 +170,7 @@ def test_a_transaction_that_expires_before_the_decision_fails_the_batch(bumps: b
         held = take_over(process)
         staged = [driver.stage(held.claim, 0, partition) for partition in range(PARTITIONS)]
         cluster.pass_time(TIMEOUT_MS + 1)
-        with pytest.raises(Expired):
+        with pytest.raises(TransactionExpired):
             commit(process, held, QUERY, 0, staged)
         abandon(process, held.claim)
         finish(cluster, set())
@@ -175,7 +183,7 @@ def test_without_two_phase_commit_too_little_time_left_fails_the_batch(bumps: bo
     held = take_over(process)
     staged = [Driver(process, set()).stage(held.claim, 0, partition) for partition in range(PARTITIONS)]
     cluster.pass_time(TIMEOUT_MS * 3 // 4)
-    with pytest.raises(Expired):
+    with pytest.raises(TransactionExpired):
         commit(process, held, QUERY, 0, staged)
 
 

@@ -17,7 +17,7 @@ from headrace.wire import Cluster, TopicNotFound, WireError
 
 if TYPE_CHECKING:
     from headrace.pipelines.archive.archiver import ArchiveOptions
-    from headrace.pipelines.archive.replay import Replay
+    from headrace.pipelines.archive.replay import ReplayFilter
 
 
 def archive_topic(options: "ArchiveOptions", bootstrap: str, *, once: bool, as_json: bool) -> None:
@@ -59,7 +59,7 @@ def archive_topic(options: "ArchiveOptions", bootstrap: str, *, once: bool, as_j
     )
 
 
-def replay_archive(source: Path, topic: str, wanted: "Replay", bootstrap: str, *, as_json: bool) -> None:
+def replay_archive(source: Path, topic: str, wanted: "ReplayFilter", bootstrap: str, *, as_json: bool) -> None:
     from headrace.pipelines.archive.layout import read_archive
     from headrace.pipelines.archive.replay import replay
     from headrace.pipelines.control.reachability import check_reached

@@ -114,9 +114,9 @@ def replay(
     from headrace.cli.times import parse_time
 
     require(ARCHIVE)
-    from headrace.pipelines.archive.replay import Replay
+    from headrace.pipelines.archive.replay import ReplayFilter
 
-    wanted = Replay(
+    wanted = ReplayFilter(
         since_ms=None if since is None else parse_time(since),
         until_ms=None if until is None else parse_time(until),
         partitions=frozenset(partition) if partition else None,

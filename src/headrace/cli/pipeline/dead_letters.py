@@ -15,7 +15,14 @@ from headrace.client.message import Message
 from headrace.model.failure_headers import REASON
 from headrace.pipelines.control.reachability import check_reached
 from headrace.pipelines.control.topics import cluster_at, matching
-from headrace.pipelines.dead_letters.replay import Reason, by_reason, count_letters, read_letters, read_replayed, replay
+from headrace.pipelines.dead_letters.replay import (
+    ReasonSummary,
+    by_reason,
+    count_letters,
+    read_letters,
+    read_replayed,
+    replay,
+)
 
 _SHOWN_CHARS = 120
 
@@ -96,7 +103,7 @@ def _topics(pipeline: str, bootstrap: str | None) -> Topics:
     return [*dict.fromkeys(found)]
 
 
-def _reasons(bootstrap: str, topic: str, samples: int) -> list[Reason]:
+def _reasons(bootstrap: str, topic: str, samples: int) -> list[ReasonSummary]:
     with cluster_at(bootstrap) as cluster, ProgressLine("read", total=count_letters(cluster, topic)) as progress:
 
         def letters() -> Any:
@@ -108,7 +115,7 @@ def _reasons(bootstrap: str, topic: str, samples: int) -> list[Reason]:
         return by_reason(letters(), read_replayed(cluster, topic), samples)
 
 
-def _times(reason: Reason) -> tuple[str, str]:
+def _times(reason: ReasonSummary) -> tuple[str, str]:
     return _time(reason.first_ms), _time(reason.last_ms)
 
 
@@ -123,7 +130,7 @@ def _shown(payload: bytes | None) -> str:
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
 
 
-def _plain(reason: Reason) -> dict[str, Any]:
+def _plain(reason: ReasonSummary) -> dict[str, Any]:
     return {
         "reason": reason.reason,
         "count": reason.count,

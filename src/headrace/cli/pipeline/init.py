@@ -13,7 +13,7 @@ from headrace.pipelines.control.reachability import check_reached
 from headrace.pipelines.control.samples import newest_messages
 from headrace.pipelines.control.topics import cluster_at
 from headrace.pipelines.errors import NotReady
-from headrace.pipelines.spec.schema_inference import Inferred, infer, quoted
+from headrace.pipelines.spec.schema_inference import InferredSchema, infer, quoted
 from headrace.wire import WireError
 
 _FILE = """\
@@ -90,7 +90,7 @@ def _check_free(file: Path, *, force: bool) -> None:
         raise BadArgument(f"{file} is there already: choose another name, or add --force to replace it")
 
 
-def _tell(inferred: Inferred, topic: str, where: str, *, exists: bool) -> None:
+def _tell(inferred: InferredSchema, topic: str, where: str, *, exists: bool) -> None:
     if not inferred.looked_at:
         what = "has no messages yet" if exists else f"is not there at {where}"
         say(f"The schema is an example: the topic {topic} {what}")
@@ -103,7 +103,7 @@ def _tell(inferred: Inferred, topic: str, where: str, *, exists: bool) -> None:
     say(f"{looked}: {count(len(inferred.columns), 'column')}{odd}. Check the types: other messages may have others")
 
 
-def _notes(inferred: Inferred, messages: Sequence[Message]) -> list[str]:
+def _notes(inferred: InferredSchema, messages: Sequence[Message]) -> list[str]:
     """A comment for each column whose type some of the messages do not have."""
     notes = []
     for each in inferred.exceptions[:_NOTES_MAX]:
@@ -123,7 +123,7 @@ def write_example(
     topic: str,
     *,
     force: bool,
-    inferred: Inferred | None = None,
+    inferred: InferredSchema | None = None,
     bootstrap: str | None = None,
     notes: Sequence[str] = (),
 ) -> None:
@@ -140,13 +140,13 @@ def write_example(
     print(f"Wrote {file}: change it to your needs, then `headrace pipeline preview {file}`")
 
 
-def _source(inferred: Inferred) -> str:
+def _source(inferred: InferredSchema) -> str:
     if inferred.format != "json":
         return f"format = {_text(inferred.format)}                  # or json, csv, avro"
     return f'format = "json"                  # or csv, avro, text, raw\nschema = {_block(inferred.schema)}'
 
 
-def _steps(inferred: Inferred, topic: str) -> str:
+def _steps(inferred: InferredSchema, topic: str) -> str:
     times = [name for name, kind in inferred.columns.items() if kind == "TIMESTAMP" and "." not in name]
     mark = (
         f"\n# watermark = {_text(f'{times[0]} 10 minutes')}    # how late a row may come, if it is for windows"

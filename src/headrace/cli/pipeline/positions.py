@@ -80,7 +80,7 @@ def reset_file(file: Path, bootstrap: str | None, to: str, state_dir: Path, *, e
         if execute:
             clean_up_all({**folder.read_sinks(), **topic_sinks(spec)}.values())
             start = {name: _nested(offsets) for name, offsets in wanted.items()}
-            backup = folder.begin_anew(start)
+            backup = folder.reset_checkpoint(start)
             mirror_to(spec, wanted)
     moves = [
         {"topic": where[0], "partition": where[1], "before": known[where].committed, "after": offset}

@@ -18,7 +18,7 @@ from headrace.pipelines.run.session import check_ready
 from headrace.pipelines.spec.model import Spec
 
 if TYPE_CHECKING:
-    from headrace.pipelines.run.preview import Preview, Shown
+    from headrace.pipelines.run.preview import Preview, SinkPreview
 
 _CELL_CHARS = 60
 
@@ -67,7 +67,7 @@ def _messages(spec: Spec, number: int) -> dict[str, list[Message]]:
     return found
 
 
-def _print(name: str, shown: "Shown") -> None:
+def _print(name: str, shown: "SinkPreview") -> None:
     if not shown.rows:
         print(f"{name}: no rows; its columns are {', '.join(shown.columns)}")
         return

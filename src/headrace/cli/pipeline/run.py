@@ -15,7 +15,7 @@ from headrace.cli.errors import CommandFailed
 from headrace.cli.output import count, print_json, say
 from headrace.model.errors import HeadraceError
 from headrace.model.extras import missing_extra
-from headrace.pipelines.control.folder import RunState, StateFolder, noted
+from headrace.pipelines.control.folder import RunState, StateFolder, recorded_run
 from headrace.pipelines.control.reachability import brokers_of, check_reached
 from headrace.pipelines.control.supervisor import log_handler
 from headrace.pipelines.control.topics import prepare_topics
@@ -102,7 +102,7 @@ def run_file(
             # A pipeline that cannot start leaves no folder behind.
             _prepare(read.spec, supervised=supervised)
     lock = folder.run_lock
-    with failing(), lock.take(f"the pipeline {read.spec.name}"), noted(folder, supervised=supervised) as note:
+    with failing(), lock.take(f"the pipeline {read.spec.name}"), recorded_run(folder, supervised=supervised) as note:
         log_to(None if supervised else folder.log)
         if not is_new:
             _prepare(read.spec, supervised=supervised)

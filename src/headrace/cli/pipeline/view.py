@@ -5,13 +5,13 @@ import time
 from typing import Any
 
 from headrace.cli.output import human_bytes, say
-from headrace.pipelines.control.progress import BatchProgress, Book
+from headrace.pipelines.control.progress import BatchProgress, RunProgress
 
 _HEADS = ("QUERY", "BATCH", "ROWS IN", "IN/S", "ROWS OUT", "OUT/S", "BATCH TIME", "LAG", "STATE", "BAD")
 
 
 class PipelineView:
-    """Shows a `Book`. A person at a terminal sees the table; a log gets lines."""
+    """Shows a `RunProgress`. A person at a terminal sees the table; a log gets lines."""
 
     def __init__(self, title: str, *, live: bool = True) -> None:
         self._title = title
@@ -32,7 +32,7 @@ class PipelineView:
         if self._live is not None:
             self._live.stop()
 
-    def update(self, book: Book) -> None:
+    def update(self, book: RunProgress) -> None:
         if self._live is not None:
             self._live.update(self._table(book))
             return
@@ -41,7 +41,7 @@ class PipelineView:
                 self._told[name] = totals.batches
                 say(line_of(totals.last))
 
-    def _table(self, book: Book) -> Any:
+    def _table(self, book: RunProgress) -> Any:
         from rich.table import Table
         from rich.text import Text
 

@@ -24,7 +24,7 @@ from types import TracebackType
 
 import msgspec
 
-from headrace.pipelines.archive.copy_range import haul
+from headrace.pipelines.archive.copy_range import copy_range
 from headrace.pipelines.archive.layout import (
     PARTITION_BY,
     SCHEMA,
@@ -44,7 +44,7 @@ from headrace.pipelines.tables.store import (
     TableFile,
     TableState,
     TableStore,
-    locked,
+    table_lock,
 )
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.disk import Disk, OsDisk
@@ -113,7 +113,7 @@ class Archiver:
         # Before anything is made: a name that is mistyped leaves no directory behind.
         self._topic()
         with ExitStack() as stack:
-            stack.enter_context(locked(self._root, f"the archiver of {self._options.topic}"))
+            stack.enter_context(table_lock(self._root, f"the archiver of {self._options.topic}"))
             self._store = open_archive(
                 self._root,
                 self._options.topic,
@@ -154,7 +154,7 @@ class Archiver:
         ends = self._look()
         for partition, end in sorted(ends.items()):
             while self._position.offsets[partition] < end and not (stop and stop.is_set()):
-                done = haul(
+                done = copy_range(
                     self._cluster,
                     self._store,
                     self._disk,

@@ -1,7 +1,7 @@
-"""A haul: the records of a range of offsets of one partition, brought into Parquet files by day.
+"""Copies a range of offsets of one partition to Parquet files, one file per day.
 
-Memory is bounded whatever the range, the records and their days are: a haul ends early when its files are large enough
-or the records are of too many days, and rows that wait for their row group are written out when they become too many.
+Memory is bounded whatever the range and the timestamps: copying stops early when the files are large enough or span too
+many days, and buffered rows are written out when they become too many.
 """
 
 import uuid
@@ -30,13 +30,15 @@ _NO_DAY = np.iinfo(np.int64).min
 _Days = npt.NDArray[np.int64]
 
 
-class Haul(NamedTuple):
+class CopiedRange(NamedTuple):
+    """Files written by `copy_range`, and how far they go."""
+
     files: list[TableFile]
-    """On disk and synced, and part of no table yet."""
+    """Written and synced, but not committed to the table yet."""
     next_offset: int
-    """Everything below is in these files or in earlier ones, unless it was aborted or compacted away."""
+    """All committed records below are in these files or in earlier ones, unless they were compacted away."""
     records_lost: bool
-    """The broker removed records of the range while it was being read."""
+    """The broker deleted records of the range while it was being read."""
 
     @property
     def rows(self) -> int:
@@ -47,7 +49,7 @@ class Haul(NamedTuple):
         return sum(file.size_bytes for file in self.files)
 
 
-def haul(
+def copy_range(
     cluster: Cluster,
     store: TableStore,
     disk: Disk,
@@ -57,8 +59,8 @@ def haul(
     end: int,
     *,
     target_bytes: int,
-) -> Haul:
-    """Committed records from `start` on, up to `end` or until the files are about as large as they should be."""
+) -> CopiedRange:
+    """Copy the committed records from `start` up to `end`, or until the files reach about `target_bytes`."""
     writers: dict[str | None, ParquetWriter] = {}
     try:
         offset, lost = _fill(writers, cluster, store, disk, topic, partition, start, end, target_bytes)
@@ -70,7 +72,7 @@ def haul(
         for writer in writers.values():
             writer.abandon()
         raise
-    return Haul(files, offset, lost)
+    return CopiedRange(files, offset, lost)
 
 
 def _fill(
@@ -84,7 +86,7 @@ def _fill(
     end: int,
     target_bytes: int,
 ) -> tuple[int, bool]:
-    """Write records to files by day; the offset behind the last, and whether some of the range are gone."""
+    """Write records to files by day; returns the next offset, and whether records of the range were deleted."""
     offset, lost = start, False
     pieces = read_blocks(cluster, topic, partition, start, end)
     try:
@@ -101,7 +103,7 @@ def _fill(
             if len(writers) > MAX_DAYS or sum(writer.size_bytes for writer in writers.values()) >= target_bytes:
                 break
         else:
-            # What follows the last batch is empty: compacted away, or a transaction's marker.
+            # No records follow the last batch: they were compacted away, or are transaction markers.
             offset = end
     except OffsetGone:
         lost = True
@@ -115,7 +117,7 @@ def _fill(
 
 
 def by_day(batch: pa.RecordBatch) -> Iterator[tuple[str | None, pa.Table]]:
-    """The records of each day, in their order; None is for those without a time."""
+    """The records of each day, in their order; None for records without a timestamp."""
     table = pa.Table.from_batches([batch])
     days = _days(batch.column("timestamp"))
     if len(days) and days.min() == days.max():
@@ -135,7 +137,7 @@ def _days(timestamps: pa.Array) -> _Days:
 
 
 def day_name(day: int) -> str | None:
-    """`2026-01-31` for a number of days since 1970; days that the calendar has no name for are numbers."""
+    """`2026-01-31` for a number of days since 1970; a day outside the calendar stays a number."""
     if day == _NO_DAY:
         return None
     try:

@@ -23,7 +23,7 @@ from headrace.pipelines.tables.store import (
     TableError,
     TableState,
     TableStore,
-    noted_in,
+    has_catalog_note,
 )
 from headrace.records.columns import schema
 from headrace.runtime.clock import Clock
@@ -126,12 +126,12 @@ def read_archive(root: Path) -> ArchiveSnapshot:
 def _open_to_read(root: Path) -> TableStore:
     if not is_iceberg(root):
         return ManifestStore(root)
-    from headrace.pipelines.tables.catalogs import noted_catalog
+    from headrace.pipelines.tables.catalogs import read_catalog_note
     from headrace.pipelines.tables.iceberg import IcebergStore
 
-    noted = noted_catalog(root)
-    if noted is not None:
-        return IcebergStore(root, noted.table, read_only=True, catalog=noted.catalog)
+    note = read_catalog_note(root)
+    if note is not None:
+        return IcebergStore(root, note.table, read_only=True, catalog=note.catalog)
     return IcebergStore(root, "", read_only=True)
 
 
@@ -140,7 +140,7 @@ def is_archive(root: Path) -> bool:
 
 
 def is_iceberg(root: Path) -> bool:
-    return (root / "catalog.db").exists() or noted_in(root)
+    return (root / "catalog.db").exists() or has_catalog_note(root)
 
 
 def open_archive(

@@ -23,7 +23,7 @@ from headrace.wire import Cluster, TopicNotFound
 _BUFFER_BYTES = 64 * 1024 * 1024
 
 
-class Replay(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which records: those with a time from `since_ms` on and before `until_ms`, of these partitions, or of all."""
 
     since_ms: int | None = None
@@ -40,7 +40,7 @@ def replay(
     cluster: Cluster,
     view: ArchiveSnapshot,
     topic: str,
-    wanted: Replay,
+    wanted: ReplayFilter,
     *,
     on_progress: Callable[[ReplayedRecords], None] = lambda done: None,
     clock: Clock | None = None,
@@ -75,7 +75,7 @@ def replay(
     return done
 
 
-def records_in_order(files: Sequence[ArchivedFile], wanted: Replay) -> Iterator[pa.Table]:
+def records_in_order(files: Sequence[ArchivedFile], wanted: ReplayFilter) -> Iterator[pa.Table]:
     """The wanted records of one partition, by offset. Files of one day are in order; days are brought together."""
     days: dict[str, list[Path]] = {}
     for file in files:
@@ -102,7 +102,7 @@ def records_in_order(files: Sequence[ArchivedFile], wanted: Replay) -> Iterator[
         yield merged if len(ready) == 1 else merged.sort_by("offset")
 
 
-def _records(paths: Sequence[Path], wanted: Replay, part_bytes: int) -> Iterator[pa.Table]:
+def _records(paths: Sequence[Path], wanted: ReplayFilter, part_bytes: int) -> Iterator[pa.Table]:
     for path in paths:
         for table in read_in_parts(path, part_bytes):
             kept = _within(table, wanted)
@@ -110,7 +110,7 @@ def _records(paths: Sequence[Path], wanted: Replay, part_bytes: int) -> Iterator
                 yield kept
 
 
-def _within(table: pa.Table, wanted: Replay) -> pa.Table:
+def _within(table: pa.Table, wanted: ReplayFilter) -> pa.Table:
     times = table["timestamp"].cast(pa.int64())
     if wanted.since_ms is not None:
         table = table.filter(pc.greater_equal(times, wanted.since_ms * 1000))
@@ -120,7 +120,7 @@ def _within(table: pa.Table, wanted: Replay) -> pa.Table:
     return table
 
 
-def _may_have(day: str, wanted: Replay) -> bool:
+def _may_have(day: str, wanted: ReplayFilter) -> bool:
     try:
         start = datetime.combine(date.fromisoformat(day), datetime.min.time(), UTC)
         end = start + timedelta(days=1)

@@ -1,7 +1,7 @@
 """How to read values of a type: a tree of nodes, one per type, each of which reads a column or a single value.
 
 `Node.column` reads one value of each row and gives them as an Arrow column; what it gives for rows at fault means
-nothing. `Node.one` reads a single value, for what does not pay in columns, and raises `Unreadable`. The two agree.
+nothing. `Node.one` reads a single value, for what does not pay in columns, and raises `UnreadableValue`. The two agree.
 """
 
 from abc import ABC, abstractmethod
@@ -22,11 +22,11 @@ _DECIMAL_BYTES = 16
 _MAX_MS = (2**63 - 1) // 1000
 
 
-class Unreadable(Exception):
+class UnreadableValue(Exception):
     """Why a value cannot be read."""
 
 
-class Value:
+class ValueCursor:
     """A place in a single value."""
 
     def __init__(self, data: bytes) -> None:
@@ -37,15 +37,15 @@ class Value:
         try:
             value, self.at = read_varint(self.data, self.at, max_bytes)
         except IndexError:
-            raise Unreadable(f"{path} is cut off") from None
+            raise UnreadableValue(f"{path} is cut off") from None
         except VarintTooLong:
             bits = 32 if max_bytes == INT32_BYTES else 64
-            raise Unreadable(f"{path} has a number of more than {bits} bits") from None
+            raise UnreadableValue(f"{path} has a number of more than {bits} bits") from None
         return value
 
     def chunk(self, size: int, path: str) -> bytes:
         if not 0 <= size <= len(self.data) - self.at:
-            raise Unreadable(f"{path} is cut off")
+            raise UnreadableValue(f"{path} is cut off")
         self.at += size
         return self.data[self.at - size : self.at]
 
@@ -60,7 +60,7 @@ class ColumnNode(ABC):
     def column(self, rows: RowCursors) -> pa.Array: ...
 
     @abstractmethod
-    def one(self, value: Value) -> Any: ...
+    def one(self, value: ValueCursor) -> Any: ...
 
     def skip(self, rows: RowCursors) -> None:
         """Pass over what the reader does not want."""
@@ -68,31 +68,31 @@ class ColumnNode(ABC):
 
 
 @dataclass(frozen=True)
-class Null(ColumnNode):
+class NullNode(ColumnNode):
     def column(self, rows: RowCursors) -> pa.Array:
         return pa.nulls(len(rows), self.arrow)
 
-    def one(self, value: Value) -> None:
+    def one(self, value: ValueCursor) -> None:
         return None
 
 
 @dataclass(frozen=True)
-class Boolean(ColumnNode):
+class BooleanNode(ColumnNode):
     def column(self, rows: RowCursors) -> pa.Array:
         byte = rows.fixed(1, self.path)[:, 0]
         if (wrong := byte > 1).any():
             rows.fail(wrong, f"{self.path} is neither true nor false")
         return pa.array(byte == 1)
 
-    def one(self, value: Value) -> bool:
+    def one(self, value: ValueCursor) -> bool:
         [byte] = value.chunk(1, self.path)
         if byte > 1:
-            raise Unreadable(f"{self.path} is neither true nor false")
+            raise UnreadableValue(f"{self.path} is neither true nor false")
         return byte == 1
 
 
 @dataclass(frozen=True)
-class Integer(ColumnNode):
+class IntegerNode(ColumnNode):
     """An int or a long, also as a time, or where the reader wants a wider number."""
 
     max_bytes: int
@@ -110,11 +110,11 @@ class Integer(ColumnNode):
             return pa.array(found.astype(np.int32)).view(self.arrow)
         return pa.array(found.astype(self.arrow.to_pandas_dtype()))
 
-    def one(self, value: Value) -> int | float:
+    def one(self, value: ValueCursor) -> int | float:
         found = value.number(self.path, self.max_bytes)
         if self.in_milliseconds:
             if abs(found) > _MAX_MS:
-                raise Unreadable(f"{self.path} is a time too far away")
+                raise UnreadableValue(f"{self.path} is a time too far away")
             return found * 1000
         return float(found) if pa.types.is_floating(self.arrow) else found
 
@@ -123,14 +123,14 @@ class Integer(ColumnNode):
 
 
 @dataclass(frozen=True)
-class Floating(ColumnNode):
+class FloatNode(ColumnNode):
     size: int
 
     def column(self, rows: RowCursors) -> pa.Array:
         found = np.ascontiguousarray(rows.fixed(self.size, self.path)).view(f"<f{self.size}")[:, 0]
         return pa.array(found.astype(self.arrow.to_pandas_dtype(), copy=False))
 
-    def one(self, value: Value) -> float:
+    def one(self, value: ValueCursor) -> float:
         found: float = _FLOATS[self.size].unpack(value.chunk(self.size, self.path))[0]
         return found
 
@@ -139,7 +139,7 @@ _FLOATS = {4: Struct("<f"), 8: Struct("<d")}
 
 
 @dataclass(frozen=True)
-class Binary(ColumnNode):
+class BytesNode(ColumnNode):
     """Bytes, a string or a fixed, which has its size from the schema."""
 
     size: int | None = None
@@ -149,14 +149,14 @@ class Binary(ColumnNode):
         found = rows.binary(starts, sizes)
         return _text(found, rows, self.path) if pa.types.is_string(self.arrow) else found
 
-    def one(self, value: Value) -> str | bytes:
+    def one(self, value: ValueCursor) -> str | bytes:
         found = value.chunk(value.number(self.path) if self.size is None else self.size, self.path)
         if not pa.types.is_string(self.arrow):
             return found
         try:
             return found.decode()
         except UnicodeDecodeError:
-            raise Unreadable(f"{self.path} is not UTF-8") from None
+            raise UnreadableValue(f"{self.path} is not UTF-8") from None
 
     def skip(self, rows: RowCursors) -> None:
         self._places(rows)
@@ -183,7 +183,7 @@ def _decoded(data: bytes) -> str | None:
 
 
 @dataclass(frozen=True)
-class DecimalNumber(ColumnNode):
+class DecimalNode(ColumnNode):
     """A two's complement number, most significant byte first."""
 
     size: int | None = None
@@ -209,11 +209,11 @@ class DecimalNumber(ColumnNode):
             data[wrong] = 0
         return pa.Array.from_buffers(self.arrow, len(rows), [None, pa.py_buffer(data)])
 
-    def one(self, value: Value) -> Decimal:
+    def one(self, value: ValueCursor) -> Decimal:
         data = value.chunk(value.number(self.path) if self.size is None else self.size, self.path)
         number = int.from_bytes(data, "big", signed=True)
         if abs(number) >= self._beyond:
-            raise Unreadable(self._too_long)
+            raise UnreadableValue(self._too_long)
         return self._scaled(number)
 
     @property
@@ -229,7 +229,7 @@ class DecimalNumber(ColumnNode):
 
 
 @dataclass(frozen=True)
-class Symbol(ColumnNode):
+class EnumNode(ColumnNode):
     """One of an enum's symbols; None among them is one that the reader does not know."""
 
     symbols: tuple[str | None, ...]
@@ -243,9 +243,9 @@ class Symbol(ColumnNode):
             index = np.where(wrong, 0, index)
         return pa.array(self.symbols, pa.string()).take(pa.array(index))
 
-    def one(self, value: Value) -> str:
+    def one(self, value: ValueCursor) -> str:
         index = value.number(self.path, INT32_BYTES)
         found = self.symbols[index] if 0 <= index < len(self.symbols) else None
         if found is None:
-            raise Unreadable(f"{self.path} is none of its symbols")
+            raise UnreadableValue(f"{self.path} is none of its symbols")
         return found

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.pipelines.avro.columns import ColumnNode, Unreadable, Value
+from headrace.pipelines.avro.columns import ColumnNode, UnreadableValue, ValueCursor
 from headrace.pipelines.avro.rows import TOO_DEEP_FOR_COLUMNS, RowCursors
 from headrace.records.varints import INT32_BYTES, Integers
 
@@ -36,7 +36,7 @@ class RecordNode(ColumnNode):
             columns[place] = pa.array([default], kind).take(pa.array(np.zeros(len(rows), np.int64)))
         return structs(columns, self.arrow, len(rows))
 
-    def one(self, value: Value) -> dict[str, Any]:
+    def one(self, value: ValueCursor) -> dict[str, Any]:
         found = {self.arrow.field(place).name: default for place, default in self.defaults}
         for node, place in self.written:
             each = node.one(value)
@@ -53,7 +53,7 @@ def structs(columns: Sequence[pa.Array], kind: pa.DataType, count: int, nulls: A
 
 
 @dataclass(frozen=True)
-class Repeated(ColumnNode):
+class RepeatedNode(ColumnNode):
     """An array, or a map, whose items are pairs: blocks of items, each with its count, until one of none."""
 
     items: ColumnNode
@@ -109,14 +109,14 @@ class Repeated(ColumnNode):
             return pa.MapArray.from_arrays(bounds, keys, values, type=self.arrow)
         return pa.ListArray.from_arrays(bounds, items, type=self.arrow)
 
-    def one(self, value: Value) -> list[Any]:
+    def one(self, value: ValueCursor) -> list[Any]:
         found = []
         while count := value.number(self.path):
             if count < 0:
                 value.number(self.path)
                 count = -count
             if count > (len(value.data) - value.at) // self.least_bytes:
-                raise Unreadable(f"{self.path} is cut off")
+                raise UnreadableValue(f"{self.path} is cut off")
             found += [self.items.one(value) for _ in range(count)]
         if pa.types.is_map(self.arrow):
             return [(pair["key"], pair["value"]) for pair in found]
@@ -124,7 +124,7 @@ class Repeated(ColumnNode):
 
 
 @dataclass(frozen=True)
-class Union(ColumnNode):
+class UnionNode(ColumnNode):
     """One of several types. Each branch comes with the place of its value: None is null, 0 the only member there is."""
 
     branches: tuple[tuple[ColumnNode | str, int | None], ...]
@@ -162,13 +162,13 @@ class Union(ColumnNode):
         is_null = [place is None for _, place in self.branches]
         return structs(filled, self.arrow, count, pa.array(np.isin(chosen, np.flatnonzero(is_null))))
 
-    def one(self, value: Value) -> Any:
+    def one(self, value: ValueCursor) -> Any:
         chosen = value.number(self.path, INT32_BYTES) if self.is_written else 0
         if not 0 <= chosen < len(self.branches):
-            raise Unreadable(f"{self.path} is of none of the types it can have")
+            raise UnreadableValue(f"{self.path} is of none of the types it can have")
         node, place = self.branches[chosen]
         if isinstance(node, str):
-            raise Unreadable(node)
+            raise UnreadableValue(node)
         found = node.one(value)
         return found if not self.is_struct or place is None else {self.arrow.field(place).name: found}
 

@@ -1,7 +1,7 @@
 """Where Avro schemas come from: a registry, files, or one file for all.
 
-    Registry("http://registry:8081")            # anything that speaks Confluent's REST protocol
-    Files.read({7: Path("order-v2.avsc")})      # without a registry: the file of each schema id
+    SchemaRegistry("http://registry:8081")            # anything that speaks Confluent's REST protocol
+    SchemaFiles.read({7: Path("order-v2.avsc")})      # without a registry: the file of each schema id
 
     avro_values(schema="order.avsc")                                     # plain Avro, one schema, no ids
     avro_values(schemas={"7": "order-v2.avsc"}, schema="order.avsc")     # ids from files, read as order.avsc
@@ -40,7 +40,7 @@ class RegistryUnavailable(HeadraceError):
     """The registry could not be asked; the message says why."""
 
 
-class Registry:
+class SchemaRegistry:
     """A schema registry with Confluent's REST protocol. Name and password may stand in the URL."""
 
     def __init__(self, url: str, *, timeout_s: float = 10.0) -> None:
@@ -135,19 +135,19 @@ class Registry:
 
 
 @lru_cache(maxsize=32)
-def _registry(url: str, timeout_s: float) -> Registry:
+def _registry(url: str, timeout_s: float) -> SchemaRegistry:
     """The same one for every task of a worker, so that what it knows is not asked for again."""
-    return Registry(url, timeout_s=timeout_s)
+    return SchemaRegistry(url, timeout_s=timeout_s)
 
 
-class Files:
+class SchemaFiles:
     """Schemas in files, by their ids. They are read at once, so that workers need not have the files."""
 
     def __init__(self, schemas: Mapping[int, WriterSchema]) -> None:
         self._schemas = dict(schemas)
 
     @classmethod
-    def read(cls, paths: Mapping[int, Path]) -> "Files":
+    def read(cls, paths: Mapping[int, Path]) -> "SchemaFiles":
         return cls({schema_id: WriterSchema(read_schema(path)) for schema_id, path in paths.items()})
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -158,8 +158,8 @@ class Files:
 
 
 @lru_cache(maxsize=32)
-def _files(schemas: tuple[tuple[int, WriterSchema], ...]) -> Files:
-    return Files(dict(schemas))
+def _files(schemas: tuple[tuple[int, WriterSchema], ...]) -> SchemaFiles:
+    return SchemaFiles(dict(schemas))
 
 
 def read_schema(path: Path) -> str:
@@ -186,7 +186,7 @@ def avro_values(
     """
     wanted = WriterSchema(_text(schema, folder)) if schema else None
     if registry is not None:
-        source = Registry(registry)
+        source = SchemaRegistry(registry)
         if wanted is None and subject is None:
             raise SchemaError("a registry needs a subject, such as orders-value, or a schema to read values as")
         wanted = wanted or source.latest(str(subject))
@@ -194,7 +194,7 @@ def avro_values(
     if schemas:
         if wrong := [key for key in schemas if not key.isdecimal()]:
             raise SchemaError(f"{wrong[0]!r} is not the id of a schema: ids are numbers")
-        files = Files.read({int(key): folder / path for key, path in schemas.items()})
+        files = SchemaFiles.read({int(key): folder / path for key, path in schemas.items()})
         wanted = wanted or files.by_id(max(map(int, schemas)))
         assert wanted is not None
         return AvroValues(wanted.text, writers=files)

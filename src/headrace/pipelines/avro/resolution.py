@@ -9,9 +9,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.pipelines.avro.columns import Binary, Boolean, ColumnNode, DecimalNumber, Floating, Integer, Null, Symbol
-from headrace.pipelines.avro.nested import RecordNode, Repeated, Union
-from headrace.pipelines.avro.schema import Field, SchemaError, Type
+from headrace.pipelines.avro.columns import (
+    BooleanNode,
+    BytesNode,
+    ColumnNode,
+    DecimalNode,
+    EnumNode,
+    FloatNode,
+    IntegerNode,
+    NullNode,
+)
+from headrace.pipelines.avro.nested import RecordNode, RepeatedNode, UnionNode
+from headrace.pipelines.avro.schema import AvroField, AvroType, SchemaError
 from headrace.records.varints import INT32_BYTES, INT64_BYTES
 
 _BECOMES = {
@@ -24,7 +33,7 @@ _BECOMES = {
 ROOT = "the value"
 
 
-def reading(writer: Type, reader: Type, path: str = ROOT) -> ColumnNode:
+def reading(writer: AvroType, reader: AvroType, path: str = ROOT) -> ColumnNode:
     """How to read what `writer` wrote as `reader` wants it; `SchemaError` if the two do not go together."""
     if writer.kind == "union" or reader.kind == "union":
         return _union(writer, reader, path)
@@ -37,27 +46,27 @@ def reading(writer: Type, reader: Type, path: str = ROOT) -> ColumnNode:
     if reader.kind == "enum":
         known = set(reader.symbols)
         symbols = tuple(symbol if symbol in known else reader.default_symbol for symbol in writer.symbols)
-        return Symbol(path, reader.arrow, symbols)
+        return EnumNode(path, reader.arrow, symbols)
     return _simple(writer, reader, path)
 
 
-def _simple(writer: Type, reader: Type, path: str) -> ColumnNode:
+def _simple(writer: AvroType, reader: AvroType, path: str) -> ColumnNode:
     size = writer.size if writer.kind == "fixed" else None
     if reader.logical == "decimal":
-        return DecimalNumber(path, reader.arrow, size)
+        return DecimalNode(path, reader.arrow, size)
     if writer.kind in ("int", "long"):
         in_milliseconds = reader.logical.endswith("-millis")
-        return Integer(path, reader.arrow, INT32_BYTES if writer.kind == "int" else INT64_BYTES, in_milliseconds)
+        return IntegerNode(path, reader.arrow, INT32_BYTES if writer.kind == "int" else INT64_BYTES, in_milliseconds)
     if writer.kind in ("float", "double"):
-        return Floating(path, reader.arrow, 4 if writer.kind == "float" else 8)
+        return FloatNode(path, reader.arrow, 4 if writer.kind == "float" else 8)
     if writer.kind == "boolean":
-        return Boolean(path, reader.arrow)
+        return BooleanNode(path, reader.arrow)
     if writer.kind == "null":
-        return Null(path, reader.arrow)
-    return Binary(path, reader.arrow, size)
+        return NullNode(path, reader.arrow)
+    return BytesNode(path, reader.arrow, size)
 
 
-def _goes_with(writer: Type, reader: Type) -> bool:
+def _goes_with(writer: AvroType, reader: AvroType) -> bool:
     if reader.kind not in _BECOMES.get(writer.kind, (writer.kind,)):
         return False
     # Scales have to be the same, or the number would be another one.
@@ -66,11 +75,11 @@ def _goes_with(writer: Type, reader: Type) -> bool:
     return writer.kind != "fixed" or writer.size == reader.size
 
 
-def _scale(type_: Type) -> int | None:
+def _scale(type_: AvroType) -> int | None:
     return type_.arrow.scale if type_.logical == "decimal" else None
 
 
-def _record(writer: Type, reader: Type, path: str) -> ColumnNode:
+def _record(writer: AvroType, reader: AvroType, path: str) -> ColumnNode:
     places = {name: place for place, field in enumerate(reader.fields) for name in field.aliases}
     places |= {field.name: place for place, field in enumerate(reader.fields)}
     written: list[tuple[ColumnNode, int | None]] = []
@@ -86,22 +95,22 @@ def _record(writer: Type, reader: Type, path: str) -> ColumnNode:
     return RecordNode(path, reader.arrow, tuple(written), tuple((place, _default(field)) for place, field in missing))
 
 
-def _repeated(written: Type, reader: Type, wanted: Type, path: str) -> ColumnNode:
+def _repeated(written: AvroType, reader: AvroType, wanted: AvroType, path: str) -> ColumnNode:
     item = reading(written, wanted, f"{path}[]")
     if reader.kind == "array":
-        return Repeated(path, reader.arrow, item, written.least_bytes)
+        return RepeatedNode(path, reader.arrow, item, written.least_bytes)
     pair = pa.struct([("key", pa.string()), ("value", wanted.arrow)])
-    key = Binary(f"{path} key", pa.string())
-    return Repeated(path, reader.arrow, RecordNode(path, pair, ((key, 0), (item, 1))), 1 + written.least_bytes)
+    key = BytesNode(f"{path} key", pa.string())
+    return RepeatedNode(path, reader.arrow, RecordNode(path, pair, ((key, 0), (item, 1))), 1 + written.least_bytes)
 
 
-def _union(writer: Type, reader: Type, path: str) -> ColumnNode:
+def _union(writer: AvroType, reader: AvroType, path: str) -> ColumnNode:
     members = reader.members if reader.kind == "union" else (reader,)
     takes_null = reader.kind == "null" or any(each.kind == "null" for each in reader.branches)
     branches: list[tuple[ColumnNode | str, int | None]] = []
     for branch in writer.branches if writer.kind == "union" else (writer,):
         if branch.kind == "null":
-            branches.append((Null(path, reader.arrow), None) if takes_null else (f"{path} is null", None))
+            branches.append((NullNode(path, reader.arrow), None) if takes_null else (f"{path} is null", None))
             continue
         # The same type before one that it can become.
         fitting = sorted(
@@ -112,10 +121,10 @@ def _union(writer: Type, reader: Type, path: str) -> ColumnNode:
         branches.append((reading(branch, members[fitting[0]], path), fitting[0]) if fitting else (reason, None))
     if all(isinstance(node, str) for node, _ in branches):
         raise SchemaError(f"{path} was written as {writer.kind} and cannot be read as {reader.kind}")
-    return Union(path, reader.arrow, tuple(branches), writer.kind == "union", len(members) > 1)
+    return UnionNode(path, reader.arrow, tuple(branches), writer.kind == "union", len(members) > 1)
 
 
-def _default(field: Field) -> Any:
+def _default(field: AvroField) -> Any:
     if not field.has_default:
         raise SchemaError(f"{field.name} was not written, and the schema that it is read with has no default for it")
     try:
@@ -126,7 +135,7 @@ def _default(field: Field) -> Any:
     return found
 
 
-def _value(type_: Type, default: Any) -> Any:
+def _value(type_: AvroType, default: Any) -> Any:
     """A default, which is JSON, as a value of its type; of a union it is the first branch's."""
     if type_.kind == "union":
         branch = type_.branches[0]

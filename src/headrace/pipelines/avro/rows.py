@@ -18,7 +18,7 @@ TOO_DEEP_FOR_COLUMNS = 1
 """The fault of a value that is not wrong, but has so many items that it is read alone."""
 
 
-class Reasons:
+class FaultTexts:
     """The texts of faults, by number."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class RowCursors:
     """Places in values: `at` and `ends` are positions in `data`, `faults` numbers of `reasons`, 0 where all is well."""
 
     def __init__(
-        self, buffer: pa.Buffer, data: Bytes, at: Integers, ends: Integers, faults: Integers, reasons: Reasons
+        self, buffer: pa.Buffer, data: Bytes, at: Integers, ends: Integers, faults: Integers, reasons: FaultTexts
     ):
         self.buffer = buffer
         self.data = data

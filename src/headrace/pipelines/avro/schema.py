@@ -51,29 +51,29 @@ class SchemaError(HeadraceError):
 
 
 @dataclass(frozen=True)
-class Field:
+class AvroField:
     name: str
-    type: "Type"
+    type: "AvroType"
     aliases: tuple[str, ...] = ()
     has_default: bool = False
     default: Any = None
 
 
 @dataclass(frozen=True)
-class Type:
+class AvroType:
     kind: str
     """A primitive, or enum, fixed, record, array, map, union."""
     arrow: pa.DataType
     name: str = ""
     logical: str = ""
-    fields: tuple[Field, ...] = ()
-    items: "Type | None" = None
+    fields: tuple[AvroField, ...] = ()
+    items: "AvroType | None" = None
     """Of an array, and the values of a map."""
     symbols: tuple[str, ...] = ()
     default_symbol: str | None = None
     size: int = 0
-    branches: tuple["Type", ...] = ()
-    members: tuple["Type", ...] = field(default=())
+    branches: tuple["AvroType", ...] = ()
+    members: tuple["AvroType", ...] = field(default=())
     """What a union comes to: one type, or the members of a struct; null is never among them."""
 
     @property
@@ -86,7 +86,7 @@ class Type:
         return {"float": 4, "double": 8, "fixed": self.size}.get(self.kind, 1)
 
 
-def parse_schema(text: str | Mapping[str, Any], named: list[str] | None = None) -> Type:
+def parse_schema(text: str | Mapping[str, Any], named: list[str] | None = None) -> AvroType:
     """The type that a schema describes; `named` are schemas whose named types it refers to. `SchemaError`."""
     names: dict[str, Any] = {}
     for each in named or ():
@@ -96,14 +96,14 @@ def parse_schema(text: str | Mapping[str, Any], named: list[str] | None = None) 
     return _SchemaParser(names).type(schema, "", ())
 
 
-def columns_of(type_: Type) -> Type:
+def columns_of(type_: AvroType) -> AvroType:
     """The type as one with columns: a record as it is, anything else as the one column `value`."""
     if type_.kind == "record":
         return type_
-    return Type("record", pa.struct([("value", type_.arrow)]), fields=(Field("value", type_),))
+    return AvroType("record", pa.struct([("value", type_.arrow)]), fields=(AvroField("value", type_),))
 
 
-def ddl(type_: Type) -> str:
+def ddl(type_: AvroType) -> str:
     """The columns of a record as Spark writes a schema."""
     return ", ".join(f"`{each.name}` {spark_type(each.type.arrow)}" for each in columns_of(type_).fields)
 
@@ -177,14 +177,14 @@ class _SchemaParser:
     def __init__(self, names: Mapping[str, Any]) -> None:
         self._names = names
 
-    def type(self, schema: Any, namespace: str, inside: tuple[str, ...]) -> Type:
+    def type(self, schema: Any, namespace: str, inside: tuple[str, ...]) -> AvroType:
         if len(inside) > _MAX_DEPTH:
             raise SchemaError(f"an Avro schema is nested more than {_MAX_DEPTH} deep")
         if isinstance(schema, list):
             return self._union(schema, namespace, inside)
         if isinstance(schema, str):
             if schema in PRIMITIVES:
-                return Type(schema, PRIMITIVES[schema])
+                return AvroType(schema, PRIMITIVES[schema])
             full = next((name for name in (_full(schema, namespace), schema) if name in self._names), None)
             if full is None:
                 raise SchemaError(f"the Avro schema names a type {schema} that it does not have")
@@ -197,28 +197,28 @@ class _SchemaParser:
         except (KeyError, TypeError, AttributeError) as error:
             raise SchemaError(f"the Avro schema has a {kind} without what it needs: {error!r}") from None
 
-    def _of(self, kind: str, schema: Mapping[str, Any], namespace: str, inside: tuple[str, ...]) -> Type:
+    def _of(self, kind: str, schema: Mapping[str, Any], namespace: str, inside: tuple[str, ...]) -> AvroType:
         if kind in PRIMITIVES:
-            return _logical(Type(kind, PRIMITIVES[kind]), schema)
+            return _logical(AvroType(kind, PRIMITIVES[kind]), schema)
         if kind == "array":
             items = self._sized(schema["items"], namespace, inside)
-            return Type(kind, pa.list_(items.arrow), items=items)
+            return AvroType(kind, pa.list_(items.arrow), items=items)
         if kind == "map":
             items = self.type(schema["values"], namespace, (*inside, ""))
-            return Type(kind, pa.map_(pa.string(), items.arrow), items=items)
+            return AvroType(kind, pa.map_(pa.string(), items.arrow), items=items)
         if kind not in ("record", "error", "enum", "fixed"):
             return self.type(kind, namespace, inside)
         namespace = _namespace(schema, namespace)
         name = _full(str(schema["name"]), namespace)
         if kind == "enum":
             symbols = tuple(map(str, schema["symbols"]))
-            return Type(kind, pa.string(), name, symbols=symbols, default_symbol=schema.get("default"))
+            return AvroType(kind, pa.string(), name, symbols=symbols, default_symbol=schema.get("default"))
         if kind == "fixed":
-            return _logical(Type(kind, pa.binary(), name, size=max(0, int(schema["size"]))), schema)
+            return _logical(AvroType(kind, pa.binary(), name, size=max(0, int(schema["size"]))), schema)
         if name in inside:
             raise SchemaError(f"the record {name} contains itself, for which Spark has no type")
         fields = tuple(
-            Field(
+            AvroField(
                 str(each["name"]),
                 self.type(each["type"], namespace, (*inside, name)),
                 tuple(map(str, each.get("aliases", ()))),
@@ -227,30 +227,30 @@ class _SchemaParser:
             )
             for each in schema["fields"]
         )
-        return Type("record", pa.struct([(each.name, each.type.arrow) for each in fields]), name, fields=fields)
+        return AvroType("record", pa.struct([(each.name, each.type.arrow) for each in fields]), name, fields=fields)
 
-    def _sized(self, schema: Any, namespace: str, inside: tuple[str, ...]) -> Type:
+    def _sized(self, schema: Any, namespace: str, inside: tuple[str, ...]) -> AvroType:
         """Items take room: else a few bytes could claim any number of them."""
         items = self.type(schema, namespace, (*inside, ""))
         if not items.least_bytes:
             raise SchemaError("the Avro schema has an array of items that take no bytes")
         return items
 
-    def _union(self, schema: list[Any], namespace: str, inside: tuple[str, ...]) -> Type:
+    def _union(self, schema: list[Any], namespace: str, inside: tuple[str, ...]) -> AvroType:
         branches = tuple(self.type(each, namespace, (*inside, "")) for each in schema)
         members = tuple(each for each in branches if each.kind != "null")
         wider = _WIDER.get(frozenset(each.kind for each in members))
         if wider and len(members) == 2 and not any(each.logical for each in members):
-            members = (Type(wider, PRIMITIVES[wider]),)
+            members = (AvroType(wider, PRIMITIVES[wider]),)
         if len(members) == 1:
-            return Type("union", members[0].arrow, branches=branches, members=members)
+            return AvroType("union", members[0].arrow, branches=branches, members=members)
         if not members:
-            return Type("union", pa.null(), branches=branches)
+            return AvroType("union", pa.null(), branches=branches)
         arrow = pa.struct([(f"member{number}", each.arrow) for number, each in enumerate(members)])
-        return Type("union", arrow, branches=branches, members=members)
+        return AvroType("union", arrow, branches=branches, members=members)
 
 
-def _logical(type_: Type, schema: Mapping[str, Any]) -> Type:
+def _logical(type_: AvroType, schema: Mapping[str, Any]) -> AvroType:
     logical = schema.get("logicalType")
     if logical in _TIMES and _TIMES[logical][0] == type_.kind:
         return replace(type_, logical=logical, arrow=_TIMES[logical][1])

@@ -1,7 +1,7 @@
 """Avro values to columns, a whole block of them at once.
 
     values = AvroValues(schema_text)                                  # plain Avro, all of one schema
-    values = AvroValues(reader_text, writers=Registry("http://…"))    # framed: a zero byte, four of schema id, Avro
+    values = AvroValues(reader_text, writers=SchemaRegistry("http://…"))  # framed: a zero byte, schema id, Avro
 
     values.ddl                      # "`id` STRING, `amount` DOUBLE": the columns, for Spark
     values.spark_type               # "STRUCT<`id`: STRING, `amount`: DOUBLE>": the same as one type
@@ -29,10 +29,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from headrace.pipelines.avro.columns import ColumnNode, Unreadable, Value
+from headrace.pipelines.avro.columns import ColumnNode, UnreadableValue, ValueCursor
 from headrace.pipelines.avro.nested import structs
 from headrace.pipelines.avro.resolution import ROOT, reading
-from headrace.pipelines.avro.rows import TOO_DEEP_FOR_COLUMNS, Reasons, RowCursors
+from headrace.pipelines.avro.rows import TOO_DEEP_FOR_COLUMNS, FaultTexts, RowCursors
 from headrace.pipelines.avro.schema import SchemaError, columns_of, ddl, parse_schema, spark_type
 from headrace.records.varints import Integers
 
@@ -66,7 +66,7 @@ class SchemaRows(NamedTuple):
     column: pa.Array
 
 
-class Decoded(NamedTuple):
+class DecodedColumns(NamedTuple):
     columns: pa.StructArray
     reasons: pa.StringArray
 
@@ -101,13 +101,13 @@ class AvroValues:
             columns = [*block.columns, found.columns, found.reasons]
             yield pa.RecordBatch.from_arrays(columns, names=[*block.schema.names, VALUE, REASON])
 
-    def decode(self, values: pa.Array) -> Decoded:
+    def decode(self, values: pa.Array) -> DecodedColumns:
         """Values as columns; see the head of this module."""
         values = values.cast(pa.binary())
         count = len(values)
-        reasons = Reasons()
+        reasons = FaultTexts()
         if not count:
-            return Decoded(pa.array([], self.arrow), pa.array([], pa.string()))
+            return DecodedColumns(pa.array([], self.arrow), pa.array([], pa.string()))
         bounds = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + count + 1]
         buffer = values.buffers()[2] or pa.py_buffer(b"")
         data = np.frombuffer(buffer, np.uint8) if buffer.size else np.zeros(1, np.uint8)
@@ -123,7 +123,7 @@ class AvroValues:
         texts = pa.array(reasons.texts, pa.string()).take(pa.array(rows.faults, mask=(rows.faults == 0) | nulls))
         if bad.any():
             found = _with_nulls(found, self.arrow, bad)
-        return Decoded(found, texts)
+        return DecodedColumns(found, texts)
 
     def _parts(self, rows: RowCursors, nulls: Any) -> Iterator[SchemaRows]:
         for which, schema_id in self._by_schema(rows, nulls):
@@ -198,12 +198,12 @@ class AvroValues:
         nodes = {row: node for which, node, _ in parts for row in np.intersect1d(which, alone).tolist()}
         made: list[Any] = []
         for row in alone.tolist():
-            value = Value(values[row].as_py())
+            value = ValueCursor(values[row].as_py())
             value.at = _PREFIX_BYTES if self._writers is not None else 0
             try:
                 made.append(nodes[row].one(value))
                 rows.faults[row] = 0 if value.at == len(value.data) else rows.reasons.number(_BYTES_BEHIND)
-            except Unreadable as error:
+            except UnreadableValue as error:
                 made.append(None)
                 rows.faults[row] = rows.reasons.number(str(error))
         index = np.arange(len(rows))

@@ -64,12 +64,12 @@ class StateFolder:
         return self.root / "log"
 
     @property
-    def run_lock(self) -> "Lock":
-        return Lock(self.root / "run.lock")
+    def run_lock(self) -> "ProcessLock":
+        return ProcessLock(self.root / "run.lock")
 
     @property
-    def supervisor_lock(self) -> "Lock":
-        return Lock(self.root / "supervisor.lock")
+    def supervisor_lock(self) -> "ProcessLock":
+        return ProcessLock(self.root / "supervisor.lock")
 
     @property
     def run_state(self) -> Path:
@@ -120,7 +120,7 @@ class StateFolder:
         """Note them for whoever has to end what a run left open, and has only the pipeline's name."""
         write_json(self.root / "sinks.json", sinks)
 
-    def begin_anew(self, start: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Path | None:
+    def reset_checkpoint(self, start: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Path | None:
         """Set the checkpoint aside, and let the next run begin at `start`; where the old checkpoint now is.
 
         The old checkpoint goes first: a crash in between leaves a pipeline that begins where its file says, with the
@@ -139,14 +139,14 @@ class StateFolder:
         return backup
 
 
-class Lock:
+class ProcessLock:
     """A file that one process at a time holds."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: IO[str] | None = None
 
-    def take(self, what: str) -> "Lock":
+    def take(self, what: str) -> "ProcessLock":
         """Hold it until `release` or the end of the process. Raises `AlreadyRunning` if another process does."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         file = self._path.open("a+")
@@ -181,7 +181,7 @@ class Lock:
                 return int(text) if text.isdecimal() else 0
         return None
 
-    def __enter__(self) -> "Lock":
+    def __enter__(self) -> "ProcessLock":
         return self
 
     def __exit__(
@@ -203,7 +203,7 @@ class RunStatus:
 
 
 @contextmanager
-def noted(folder: StateFolder, *, supervised: bool) -> Iterator[RunStatus]:
+def recorded_run(folder: StateFolder, *, supervised: bool) -> Iterator[RunStatus]:
     """Let `status` know of a run: that it is under way, and how it has ended. A supervisor does that itself."""
     run = RunStatus(since_s=time.time())
     if supervised:

@@ -13,7 +13,7 @@ from headrace.wire import Cluster, WireError
 _log = logging.getLogger("headrace.pipelines")
 
 
-class Mirror:
+class OffsetMirror:
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
         self._clusters: dict[str, Cluster] = {}

@@ -1,8 +1,7 @@
-"""How a pipeline is doing: what Spark reports after each batch, put in our words.
+"""Progress of a pipeline, from Spark's report on each batch.
 
-Spark's report of a batch becomes a `BatchProgress`; the `Book` adds them up over the queries of a pipeline. It knows
-how far the pipeline is (`committed`: in each partition the lowest of all queries that read it), and how much is left
-(`lag`).
+`BatchProgress` is one report; `RunProgress` adds them up over the queries of a pipeline. It has the offsets that every
+query has processed (`committed`: per partition the lowest of all queries that read it), and the `lag`.
 """
 
 import json
@@ -131,7 +130,7 @@ class QueryTotals:
     busy_ms: int = 0
 
 
-class Book:
+class RunProgress:
     """The batches of all queries of a run, added up."""
 
     def __init__(self, queries: Iterable[str], dead_letter_queries: Iterable[str]) -> None:
@@ -187,7 +186,7 @@ class ProgressFiles:
         self._progress = progress
         self._metrics = metrics
 
-    def write(self, batch: BatchProgress, book: Book) -> None:
+    def write(self, batch: BatchProgress, book: RunProgress) -> None:
         if self._progress.exists() and self._progress.stat().st_size > _MAX_FILE_BYTES:
             self._progress.replace(self._progress.with_name(f"{self._progress.name}.1"))
         with self._progress.open("a", encoding="utf-8") as file:
@@ -209,7 +208,7 @@ _METRICS: tuple[tuple[str, str, str, Callable[[QueryTotals], float]], ...] = (
 )
 
 
-def prometheus(pipeline: str, book: Book) -> str:
+def prometheus(pipeline: str, book: RunProgress) -> str:
     """The text that Prometheus's node exporter collects from a folder."""
     lines = []
     for name, kind, help_, value in _METRICS:

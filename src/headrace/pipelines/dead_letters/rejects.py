@@ -25,7 +25,7 @@ _ROUNDS = 1024
 """A batch may fail more than once, each time by other records: so often at the most."""
 
 
-class Rejected(msgspec.Struct, frozen=True):
+class RejectedRecord(msgspec.Struct, frozen=True):
     """A record that fails, and why."""
 
     topic: str
@@ -43,16 +43,16 @@ class Rejects(msgspec.Struct, frozen=True):
 
     query_id: str = ""
     batch: int = -1
-    rounds: tuple[tuple[Rejected, ...], ...] = ()
+    rounds: tuple[tuple[RejectedRecord, ...], ...] = ()
     format: int = FORMAT
     written: int = 0
     """How many rounds are known to be dead letters already."""
 
     @property
-    def records(self) -> list[Rejected]:
+    def records(self) -> list[RejectedRecord]:
         return [each for found in self.rounds for each in found]
 
-    def with_found(self, query_id: str, batch: int, found: Iterable[Rejected]) -> "Rejects":
+    def with_found(self, query_id: str, batch: int, found: Iterable[RejectedRecord]) -> "Rejects":
         """With what a failure of `batch` has found. What belongs to an earlier batch is done with."""
         kept = self.rounds if (self.query_id, self.batch) == (query_id, batch) else ()
         known = {each.place for records in kept for each in records}

@@ -30,7 +30,7 @@ _TRANSACTION_MS = 60_000
 
 
 @dataclass(slots=True)
-class Reason:
+class ReasonSummary:
     """The letters with one reason."""
 
     reason: str
@@ -52,12 +52,12 @@ def count_letters(cluster: Cluster, topic: str) -> int:
     return sum(end - start for start, end in _bounds(cluster, topic).values())
 
 
-def by_reason(letters: Iterable[Message], replayed: dict[int, set[int]], samples: int = 1) -> list[Reason]:
+def by_reason(letters: Iterable[Message], replayed: dict[int, set[int]], samples: int = 1) -> list[ReasonSummary]:
     """The letters counted by reason, the most frequent first."""
-    found: dict[str, Reason] = {}
+    found: dict[str, ReasonSummary] = {}
     for letter in letters:
         text = letter.header(REASON) or "no reason is given"
-        entry = found.setdefault(text, Reason(text, first_ms=letter.timestamp_ms or 0))
+        entry = found.setdefault(text, ReasonSummary(text, first_ms=letter.timestamp_ms or 0))
         entry.count += 1
         entry.replayed += letter.offset in replayed.get(letter.partition, ())
         entry.first_ms = min(entry.first_ms, letter.timestamp_ms or 0)

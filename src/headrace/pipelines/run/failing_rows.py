@@ -19,11 +19,11 @@ from pyspark.sql import functions as F
 
 from headrace.pipelines import decode
 from headrace.pipelines.control.topics import matching
-from headrace.pipelines.dead_letters.rejects import Rejected
+from headrace.pipelines.dead_letters.rejects import RejectedRecord
 from headrace.pipelines.run.inputs import read_range, read_static
 from headrace.pipelines.run.plan import steps_over
 from headrace.pipelines.run.row_plans import row_plans
-from headrace.pipelines.source.offsets import Range, split
+from headrace.pipelines.source.offsets import OffsetRange, split
 from headrace.pipelines.spark_errors import explain_error
 from headrace.pipelines.spec.file import SpecFile
 from headrace.pipelines.spec.model import Source
@@ -32,18 +32,18 @@ REJECTED_MAX = 100
 """If more records of a batch fail, it is the step that is wrong."""
 _CHUNK_OFFSETS = 50_000
 
-Ranges = Sequence[Range]
+Ranges = Sequence[OffsetRange]
 
 
-class TooManyFail(Exception):
+class TooManyFailures(Exception):
     """More than `REJECTED_MAX` records of a batch fail; `first` is one of them."""
 
-    def __init__(self, first: Rejected) -> None:
+    def __init__(self, first: RejectedRecord) -> None:
         super().__init__(first.place)
         self.first = first
 
 
-def batch_ranges(start: str | None, end: str | None) -> list[list[Range]]:
+def batch_ranges(start: str | None, end: str | None) -> list[list[OffsetRange]]:
     """What each source of a batch was to read, from the offsets that Spark's error names: `[{"orders": {"0": 3}}]`."""
     ends = _offsets(end)
     starts = _offsets(start) or [None] * len(ends)
@@ -53,7 +53,7 @@ def batch_ranges(start: str | None, end: str | None) -> list[list[Range]]:
         first = last.get("began at") or first or {}
         found.append(
             [
-                Range(topic, int(partition), int(first.get(topic, {}).get(partition, 0)), int(offset))
+                OffsetRange(topic, int(partition), int(first.get(topic, {}).get(partition, 0)), int(offset))
                 for topic, partitions in last.items()
                 if topic != "began at"
                 for partition, offset in partitions.items()
@@ -72,7 +72,7 @@ def _offsets(text: str | None) -> list[dict[str, Any] | None]:
     return [each if isinstance(each, dict) else None for each in found]
 
 
-def told_ranges(batch: Sequence[Ranges]) -> str:
+def describe_ranges(batch: Sequence[Ranges]) -> str:
     """`orders/0 from offset 3 to 7`, for an error that is not of a single row."""
     found = [
         f"{each.topic}/{each.partition} from offset {each.start} to {each.end - 1}" for part in batch for each in part
@@ -88,19 +88,19 @@ def find_failing(
     *,
     limit: int = REJECTED_MAX,
     is_stopping: Callable[[], bool] = lambda: False,
-) -> list[Rejected]:
-    """The records of a batch that fail in the steps before a sink, at most `limit` of them; `TooManyFail` beyond.
+) -> list[RejectedRecord]:
+    """The records of a batch that fail in the steps before a sink, at most `limit` of them; `TooManyFailures` beyond.
 
     None if it is to stop meanwhile: all of them or nothing.
     """
-    found: list[Rejected] = []
+    found: list[RejectedRecord] = []
     for name, ranges in by_source(batch, file.spec.streams).items():
         for chunk in _chunks(ranges):
             with_rows = _Chunk(spark, file, query, name, chunk, is_stopping)
             try:
                 for each in with_rows.search(chunk):
                     if len(found) == limit:
-                        raise TooManyFail(found[0])
+                        raise TooManyFailures(found[0])
                     found.append(each)
                     if limit == 1:
                         return found
@@ -109,7 +109,7 @@ def find_failing(
     return [] if is_stopping() else found
 
 
-def by_source(batch: Sequence[Ranges], streams: Mapping[str, Source]) -> dict[str, list[Range]]:
+def by_source(batch: Sequence[Ranges], streams: Mapping[str, Source]) -> dict[str, list[OffsetRange]]:
     """What each source has read. Nothing if two sources read the same topic: whose records these are is not known.
 
     A query that uses a source twice reads it twice, in most batches up to the same offsets.
@@ -120,9 +120,9 @@ def by_source(batch: Sequence[Ranges], streams: Mapping[str, Source]) -> dict[st
     return found if is_clear else {}
 
 
-def _chunks(ranges: Ranges) -> Iterator[list[Range]]:
+def _chunks(ranges: Ranges) -> Iterator[list[OffsetRange]]:
     """What is kept in memory at a time."""
-    chunk: list[Range] = []
+    chunk: list[OffsetRange] = []
     for each in split(ranges, max_records=_CHUNK_OFFSETS):
         if chunk and sum(part.size for part in chunk) + each.size > _CHUNK_OFFSETS:
             yield chunk
@@ -168,7 +168,7 @@ class _Chunk:
     def close(self) -> None:
         self._rows.unpersist()
 
-    def search(self, ranges: Ranges, *, surely: bool = False) -> Iterator[Rejected]:
+    def search(self, ranges: Ranges, *, surely: bool = False) -> Iterator[RejectedRecord]:
         """The records that fail. `surely`: something in here does, since it is not in the other half."""
         size = sum(each.size for each in ranges)
         if size == 0 or self._is_stopping():
@@ -180,7 +180,7 @@ class _Chunk:
                 return
         if size == 1 and error is not None:
             only = next(each for each in ranges if each.size)
-            yield Rejected(only.topic, only.partition, only.start, reason_of(error))
+            yield RejectedRecord(only.topic, only.partition, only.start, reason_of(error))
             return
         left, right = _halves(ranges)
         found = 0
@@ -214,7 +214,7 @@ class _Chunk:
         return reduce(lambda one, other: one | other, parts)
 
 
-def _halves(ranges: Ranges) -> tuple[list[Range], list[Range]]:
+def _halves(ranges: Ranges) -> tuple[list[OffsetRange], list[OffsetRange]]:
     if len(ranges) > 1:
         return [*ranges[: len(ranges) // 2]], [*ranges[len(ranges) // 2 :]]
     (only,) = ranges

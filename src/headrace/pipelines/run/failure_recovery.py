@@ -20,14 +20,20 @@ from headrace.pipelines.control.folder import StateFolder
 from headrace.pipelines.control.topic_sinks import REJECTED, rejected_sink
 from headrace.pipelines.control.topics import cluster_at, make_topic, matching
 from headrace.pipelines.dead_letters.columns import dead_letters
-from headrace.pipelines.dead_letters.rejects import Rejected, Rejects, read_rejects, write_rejects
+from headrace.pipelines.dead_letters.rejects import RejectedRecord, Rejects, read_rejects, write_rejects
 from headrace.pipelines.errors import PipelineFailed
-from headrace.pipelines.run.failing_rows import REJECTED_MAX, TooManyFail, batch_ranges, find_failing, told_ranges
+from headrace.pipelines.run.failing_rows import (
+    REJECTED_MAX,
+    TooManyFailures,
+    batch_ranges,
+    describe_ranges,
+    find_failing,
+)
 from headrace.pipelines.run.inputs import read_range
-from headrace.pipelines.run.plan import Query, Reader
+from headrace.pipelines.run.plan import Query, SourceReader
 from headrace.pipelines.run.start import checkpoint_of
 from headrace.pipelines.sink.writer import write_batch
-from headrace.pipelines.source.offsets import Range
+from headrace.pipelines.source.offsets import OffsetRange
 from headrace.pipelines.spark_errors import explain_error
 from headrace.pipelines.spec.file import SpecFile
 from headrace.pipelines.spec.model import Source, Spec
@@ -52,7 +58,7 @@ class FailureRecovery:
     def rejected(self, query: str) -> Rejects:
         return read_rejects(self._path(query))
 
-    def reading(self, query: str, read: Reader) -> Reader:
+    def reading(self, query: str, read: SourceReader) -> SourceReader:
         """A reader that leaves out what was set aside for a query."""
         records = self.rejected(query).records
 
@@ -63,7 +69,7 @@ class FailureRecovery:
         return without
 
     def finish(self, query: str) -> None:
-        """Write the dead letters that a run which was killed had only noted."""
+        """Write the dead letters that a run which was killed had only recorded."""
         self._write_letters(query, self.rejected(query))
 
     def recover(self, query: Query, running: StreamingQuery, error: PySparkException) -> int:
@@ -88,7 +94,7 @@ class FailureRecovery:
                 is_stopping=self._is_stopping,
             )
             number = self._failed_batch(query.name)
-        except TooManyFail as many:
+        except TooManyFailures as many:
             first = f"the record at {many.first.place} fails: {many.first.reason}"
             many_fail = f"more than {REJECTED_MAX} records of a batch fail in its steps, so none was set aside"
             raise PipelineFailed(f"{query.name}: {many_fail}; {first}") from error
@@ -96,7 +102,7 @@ class FailureRecovery:
             _log.warning("the records that fail were not found: %s", explain_error(other))
             found, number = [], -1
         if not found:
-            where = told_ranges(batch)
+            where = describe_ranges(batch)
             raise PipelineFailed(f"{query.name}: {why}" + (f" (in a batch of {where})" if where else "")) from error
         if strict:
             raise PipelineFailed(f"{query.name}: the record at {found[0].place} fails: {found[0].reason}") from error
@@ -104,7 +110,7 @@ class FailureRecovery:
         rejects = before.with_found(running.id, number, found)
         if rejects == before:
             # They were left out and it failed all the same.
-            raise PipelineFailed(f"{query.name}: {why} (in a batch of {told_ranges(batch)})") from error
+            raise PipelineFailed(f"{query.name}: {why} (in a batch of {describe_ranges(batch)})") from error
         write_rejects(self._path(query.name), rejects)
         self._write_letters(query.name, rejects)
         for each in found:
@@ -136,13 +142,13 @@ class FailureRecovery:
         if rejects.written < len(rejects.rounds):
             write_rejects(self._path(query), rejects.all_written())
 
-    def _write_round(self, query: str, source: str, found: list[Rejected], rejects: Rejects, number: int) -> None:
+    def _write_round(self, query: str, source: str, found: list[RejectedRecord], rejects: Rejects, number: int) -> None:
         options = rejected_sink(self._spec, query, source)
         self._folder.write_sinks({**self._folder.read_sinks(), f"{REJECTED}{query}-{source}": options})
         with cluster_at(self._spec.bootstrap_of(self._spec.sources[source])) as cluster:
             for topic in sorted({each.topic for each in found}):
                 make_topic(cluster, self._spec.errors.dead_letter_topic(topic), like=topic)
-        ranges = [Range(each.topic, each.partition, each.offset, each.offset + 1) for each in found]
+        ranges = [OffsetRange(each.topic, each.partition, each.offset, each.offset + 1) for each in found]
         records = read_range(self._spark, self._spec, self._spec.sources[source], ranges, headers=True)
         reasons = self._spark.createDataFrame(
             [(each.topic, each.partition, each.offset, each.reason) for each in found],
@@ -152,7 +158,7 @@ class FailureRecovery:
         write_batch(dead_letters(bad, self._spec.errors, self._spec.group), number, rejects.query_id, options)
 
 
-def _is_one_of(records: list[Rejected]) -> Column:
+def _is_one_of(records: list[RejectedRecord]) -> Column:
     places: dict[tuple[str, int], list[int]] = {}
     for each in records:
         places.setdefault((each.topic, each.partition), []).append(each.offset)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.pipelines.source.offsets import Range
+from headrace.pipelines.source.offsets import OffsetRange
 from headrace.pipelines.spec.model import Source, Spec
 
 FORMAT = "headrace"
@@ -46,7 +46,7 @@ def read_range(
     spark: SparkSession,
     spec: Spec,
     source: Source,
-    ranges: Sequence[Range],
+    ranges: Sequence[OffsetRange],
     *,
     headers: bool,
     fail_on_loss: bool = True,

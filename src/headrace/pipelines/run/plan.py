@@ -1,7 +1,7 @@
-"""From the file of a pipeline to Spark's plans: one query for each sink, and one for the dead letters of each source.
+"""Translates a pipeline file into Spark plans: one query per sink, and one for the dead letters of each source.
 
-Nothing runs here. Where records come from is given (`Reader`), so `validate` plans over empty streams exactly what
-`run` plans over topics. Errors of Spark's analysis come out as `SpecError`s with the line that is at fault.
+Nothing runs here. The source of the records is injected (`SourceReader`), so `validate` plans over empty streams
+exactly what `run` plans over topics. Errors of Spark's analysis become `SpecError`s with the line at fault.
 """
 
 import re
@@ -32,7 +32,7 @@ from headrace.pipelines.spec.model import METADATA_COLUMNS, Deduplicate, OutputM
 from headrace.pipelines.spec.toml_lines import Path as KeyPath
 
 
-class Reader(Protocol):
+class SourceReader(Protocol):
     def __call__(self, name: str, source: Source, *, headers: bool) -> DataFrame:
         """The records of a stream, with the columns of `decode.RECORD_SCHEMA`, or the rows of a static source."""
         ...
@@ -52,7 +52,7 @@ class Query:
     """For dead letters: whose they are."""
 
 
-def plan(spark: SparkSession, file: SpecFile, read: Reader) -> list[Query]:
+def plan(spark: SparkSession, file: SpecFile, read: SourceReader) -> list[Query]:
     """The queries of a pipeline."""
     return _Planner(spark, file, read).queries()
 
@@ -76,7 +76,7 @@ def _read_nothing(name: str, source: Source, *, headers: bool) -> DataFrame:
 
 
 class _Planner:
-    def __init__(self, spark: SparkSession, file: SpecFile, read: Reader) -> None:
+    def __init__(self, spark: SparkSession, file: SpecFile, read: SourceReader) -> None:
         self._spark = spark
         self._file = file
         self._spec = file.spec
@@ -112,13 +112,13 @@ class _Planner:
     def _source(self, name: str, source: Source) -> DataFrame:
         path: KeyPath = ("sources", name)
         if not source.is_stream:
-            with self._blaming((*path, "path" if source.path else "table")):
+            with self._errors_at((*path, "path" if source.path else "table")):
                 return self._read(name, source, headers=False)
         wants_headers = self._mentions("_headers") or self._mentions("headers")
         if source.decoded_format == "raw":
             rows = self._read(name, source, headers=wants_headers)
         else:
-            with self._blaming((*path, "schema")):
+            with self._errors_at((*path, "schema")):
                 made = decode.decoded(self._read(name, source, headers=wants_headers), source, self._spec.folder)
                 rows = decode.rows(decode.counted(made, f"source:{name}"), source, self._spec.errors.on_error)
         time = "timestamp" if source.decoded_format == "raw" else "_timestamp"
@@ -133,10 +133,10 @@ class _Planner:
     ) -> DataFrame:
         if watermark is not None:
             column, delay = split_watermark(watermark)
-            with self._blaming((*path, "watermark")):
+            with self._errors_at((*path, "watermark")):
                 rows = rows.withWatermark(column, delay)
         if deduplicate is not None:
-            with self._blaming((*path, "deduplicate")):
+            with self._errors_at((*path, "deduplicate")):
                 if deduplicate.within is not None:
                     rows = rows.withWatermark(time, deduplicate.within)
                 if rows.isStreaming:
@@ -152,10 +152,10 @@ class _Planner:
             timed = self._timed(self._views[before], path, step.watermark, step.deduplicate, "_timestamp")
             self._add(before, timed)
         if step.python is not None:
-            with self._blaming((*path, "python")):
+            with self._errors_at((*path, "python")):
                 made = call_function(self._spark, self._file, at, self._views)
         elif step.sql is not None:
-            with self._blaming((*path, "sql")):
+            with self._errors_at((*path, "sql")):
                 made = self._spark.sql(step.sql)
         else:
             made = self._views[before]
@@ -170,11 +170,11 @@ class _Planner:
         rows, path = self._views[view], ("sinks", name)
         if not rows.isStreaming:
             raise self._file.error_at((*path, "from"), f"{view} has no topic in it, so there is nothing to stream")
-        with self._blaming((*path, "mode") if sink.mode is not None else self._origins[view]):
+        with self._errors_at((*path, "mode") if sink.mode is not None else self._origins[view]):
             mode = choose_mode(self._spark, rows, sink.mode)
-        with self._blaming((*path, "key")):
+        with self._errors_at((*path, "key")):
             made = sink_rows(rows, sink)
-        with self._blaming(path):
+        with self._errors_at(path):
             check_sink(made.schema, sink, self._spec.folder)
         columns = {name: kind for name, kind in rows.dtypes if name not in METADATA_COLUMNS}
         return Query(name, made.observe(f"sink:{name}", F.count(F.lit(1)).alias("rows")), mode, columns, sink)
@@ -190,7 +190,7 @@ class _Planner:
                 yield Query(DEAD_LETTERS + name, counted, "append", dict(letters.dtypes), source=name)
 
     @contextmanager
-    def _blaming(self, path: KeyPath) -> Iterator[None]:
+    def _errors_at(self, path: KeyPath) -> Iterator[None]:
         """What Spark refuses in here is due to what the file says at `path`."""
         try:
             yield

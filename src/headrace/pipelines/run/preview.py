@@ -23,7 +23,7 @@ _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 @dataclass(slots=True)
-class Shown:
+class SinkPreview:
     """Rows of a sink: `more` is true if there are others."""
 
     columns: dict[str, str]
@@ -37,7 +37,7 @@ class Preview:
 
     bad: dict[str, int] = field(default_factory=dict)
     samples: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
-    sinks: dict[str, Shown] = field(default_factory=dict)
+    sinks: dict[str, SinkPreview] = field(default_factory=dict)
 
 
 def preview(spark: SparkSession, file: SpecFile, messages: Mapping[str, Sequence[Message]], rows: int) -> Preview:
@@ -66,7 +66,7 @@ def preview(spark: SparkSession, file: SpecFile, messages: Mapping[str, Sequence
             lines = [json.loads(row[0]) for row in result.select(_as_json(result)).take(rows + 1)]
         except PySparkException as error:
             raise PipelineFailed(f"{name}: {reason_of(error)}") from error
-        made.sinks[name] = Shown(dict(result.dtypes), lines[:rows], len(lines) > rows)
+        made.sinks[name] = SinkPreview(dict(result.dtypes), lines[:rows], len(lines) > rows)
     return made
 
 

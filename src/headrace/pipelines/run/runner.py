@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.pipelines.control.folder import StateFolder
-from headrace.pipelines.control.offset_mirror import Mirror
-from headrace.pipelines.control.progress import BatchProgress, Book, ProgressFiles, read_report
+from headrace.pipelines.control.offset_mirror import OffsetMirror
+from headrace.pipelines.control.progress import BatchProgress, ProgressFiles, RunProgress, read_report
 from headrace.pipelines.control.topic_sinks import REJECTED, topic_sinks
 from headrace.pipelines.control.topics import prepare_topics
 from headrace.pipelines.errors import PipelineFailed
@@ -50,7 +50,7 @@ class Runner:
         folder: StateFolder,
         *,
         ends: bool = False,
-        on_progress: Callable[[Book], None] = lambda book: None,
+        on_progress: Callable[[RunProgress], None] = lambda book: None,
     ) -> None:
         self._spark = spark
         self._file = file
@@ -62,7 +62,7 @@ class Runner:
         self._planned: dict[str, Query] = {}
         self._recovery = FailureRecovery(spark, file, folder, self._stopping.is_set)
         self._seen: dict[str, str] = {}
-        self.book = Book([], [])
+        self.book = RunProgress([], [])
 
     def stop(self) -> None:
         """End after the batch that is under way. May be called from a signal handler or another thread."""
@@ -73,7 +73,7 @@ class Runner:
         """Whether it was asked to end, rather than having done everything."""
         return self._stopping.is_set()
 
-    def run(self) -> Book:
+    def run(self) -> RunProgress:
         """Start, watch, stop."""
         spec = self._file.spec
         self._folder.make()
@@ -82,23 +82,23 @@ class Runner:
         self._folder.write_sinks({**kept, **topic_sinks(spec)})
         queries = plan(self._spark, self._file, self._read)
         self._planned = {each.name: each for each in queries}
-        self.book = Book(
+        self.book = RunProgress(
             [each.name for each in queries if each.sink is not None],
             [each.name for each in queries if each.sink is None],
         )
         files = ProgressFiles(spec.name, self._folder.progress, self._folder.metrics)
-        mirror = Mirror(spec)
+        mirror = OffsetMirror(spec)
         try:
             for query in queries:
                 self._start(self._without_rejected(query))
             is_running = True
             while is_running and not self._stopping.is_set():
-                self._heed(files, mirror)
-                self._mend()
+                self._collect_progress(files, mirror)
+                self._restart_failed()
                 is_running = any(each.isActive for each in self._queries.values())
                 self._stopping.wait(_POLL_S)
             self._stop_after_batch()
-            self._heed(files, mirror)
+            self._collect_progress(files, mirror)
             self._check()
         finally:
             for running in self._queries.values():
@@ -134,7 +134,7 @@ class Runner:
                 break
         return query.exception() is None
 
-    def _heed(self, files: ProgressFiles, mirror: Mirror) -> None:
+    def _collect_progress(self, files: ProgressFiles, mirror: OffsetMirror) -> None:
         """Take in what the queries have reported since the last time."""
         fresh = [batch for name, query in self._queries.items() for batch in self._reports(name, query)]
         for batch in fresh:
@@ -175,7 +175,7 @@ class Runner:
         letters = count if self._file.spec.errors.on_error == "dead-letter" else 0
         return replace(batch, bad=batch.bad + count, letters=letters)
 
-    def _mend(self) -> None:
+    def _restart_failed(self) -> None:
         """Start queries again that failed by single records, without these; any other failure is raised."""
         for name, query in [*self._queries.items()]:
             error = query.exception()

@@ -18,7 +18,7 @@ from headrace.pipelines.spec.model import Sink, Spec
 from headrace.pipelines.tables.sink import TableSink
 from headrace.pipelines.upsert.sink import UpsertSink
 
-ForEachBatch = Callable[[DataFrame, int], None]
+BatchWriter = Callable[[DataFrame, int], None]
 
 
 def start_query(query: Query, spec: Spec, folder: StateFolder, *, ends: bool) -> StreamingQuery:
@@ -49,7 +49,7 @@ def _to_sink(writer: DataStreamWriter, query: Query, spec: Spec) -> DataStreamWr
     return writer.foreachBatch(_to_topics_by_batch(options))
 
 
-def _to_topics_by_batch(options: dict[str, str]) -> ForEachBatch:
+def _to_topics_by_batch(options: dict[str, str]) -> BatchWriter:
     """The same sink for rows that change: Spark refuses to update a sink in Python any other way."""
 
     def write(batch: DataFrame, batch_id: int) -> None:
@@ -65,17 +65,17 @@ def _to_topics(writer: DataStreamWriter, options: dict[str, str]) -> DataStreamW
     return writer
 
 
-def _batch_writer(sink: Sink, spec: Spec, query: str) -> ForEachBatch:
+def _batch_writer(sink: Sink, spec: Spec, query: str) -> BatchWriter:
     if sink.kind == "console":
         return ConsoleSink(query, sink.rows).write
     if sink.kind == "database":
         database = UpsertSink(upsert_options(sink, spec.folder, f"{spec.name}.{query}"))
-        return _heedless(database.write)
+        return _ignore_result(database.write)
     table = TableSink(table_options(sink, spec.folder))
-    return _heedless(table.write)
+    return _ignore_result(table.write)
 
 
-def _heedless(write: Callable[[DataFrame, int], bool]) -> ForEachBatch:
+def _ignore_result(write: Callable[[DataFrame, int], bool]) -> BatchWriter:
     """Whether a batch had been written before is of no interest to Spark."""
 
     def written(batch: DataFrame, batch_id: int) -> None:

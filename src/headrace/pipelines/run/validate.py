@@ -14,7 +14,7 @@ from headrace.pipelines.spec.model import Source
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class ValidatedPipeline:
     """What a valid pipeline will do."""
 
     queries: list[Query]
@@ -33,7 +33,7 @@ class Checked:
         ]
 
 
-def validate(spark: SparkSession, file: SpecFile) -> Checked:
+def validate(spark: SparkSession, file: SpecFile) -> ValidatedPipeline:
     """Plan everything and run nothing; needs no broker. Raises `SpecError` with the line that is wrong."""
     with tempfile.TemporaryDirectory(prefix="headrace-validate-") as folder:
 
@@ -43,4 +43,4 @@ def validate(spark: SparkSession, file: SpecFile) -> Checked:
             columns = f"{decode.RECORD_SCHEMA}, {decode.HEADERS_SCHEMA}" if headers else decode.RECORD_SCHEMA
             return spark.readStream.schema(columns).parquet(str(Path(folder)))
 
-        return Checked(plan(spark, file, read))
+        return ValidatedPipeline(plan(spark, file, read))

@@ -1,1 +1,1 @@
-"""Rows to topics, exactly once."""
+"""The topic sink: rows to topics, at least once or exactly once."""

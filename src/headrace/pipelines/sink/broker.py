@@ -1,4 +1,4 @@
-"""What the two-phase commit asks of a broker, over the wire: `Broker` of `two_phase.py` for one sink."""
+"""`TransactionalBroker` of `two_phase.py` over the wire protocol: the ledger and the transactions of one sink."""
 
 import logging
 import time
@@ -19,7 +19,7 @@ from headrace.pipelines.sink.ledger import (
     task_prefix,
     to_bytes,
 )
-from headrace.pipelines.sink.two_phase import Claim, Expired, RowsLost, Superseded
+from headrace.pipelines.sink.two_phase import Claim, RowsLost, SinkFenced, TransactionExpired
 from headrace.records.batch import iter_headers
 from headrace.records.builder import build_batch
 from headrace.records.markers import read_marker
@@ -32,16 +32,16 @@ T = TypeVar("T")
 
 _OPEN = "Ongoing"
 _CLAIM_TIMEOUT_MS = 60_000
-"""How long an entry may be on its way; it holds nobody up but the sink itself."""
+"""Transaction timeout of a ledger entry; while one is open, only this sink waits for it."""
 _FIRST_LOOK_BACK = 64
 _LOOK_BACK_FACTOR = 8
 _AT_ONCE = 8
-"""Transactions are prepared and ended by as many connections, where there are more of them than this."""
+"""Number of parallel connections that prepare and end transactions, if there are more transactions than this."""
 _REFUSES_TWO_PHASE = (ErrorCode.transactional_id_authorization_failed, ErrorCode.unsupported_version)
 
 
 class WireBroker:
-    """`timeout_ms` is that of the tasks' transactions. With `skips_lost`, lost rows are logged instead of raised."""
+    """`timeout_ms` is the timeout of the tasks' transactions. With `skips_lost`, lost rows are logged, not raised."""
 
     def __init__(self, cluster: Cluster, sink_id: str, *, timeout_ms: int, skips_lost: bool = False) -> None:
         self._cluster = cluster
@@ -60,17 +60,17 @@ class WireBroker:
                 *self._cluster.init_producer_id(self._ledger_id, timeout_ms=_CLAIM_TIMEOUT_MS, claimed=claimed)
             )
         except (ProducerFenced, TransactionLost) as error:
-            raise self._superseded() from error
+            raise self._fenced() from error
 
     def holds(self, claim: Claim) -> bool:
         found = self._cluster.describe_transaction(self._ledger_id)
         return found is not None and found.producer == (claim.producer_id, claim.epoch)
 
     def read(self) -> LedgerEntry | None:
-        """Looks further and further back from the end of the log: the entry of a sink that is in use is near it.
+        """Search backwards from the end of the log in growing steps: the entry of an active sink is near the end.
 
-        Nothing of this sink is undecided while its claim is held, but others' entries may be: so it is not the last
-        stable offset that ends the log, and markers are matched here.
+        While the claim is held, this sink has no open ledger transaction, but other sinks may have. Therefore the log
+        is read to the high watermark instead of the last stable offset, and transaction markers are matched here.
         """
         place = (LEDGER_TOPIC, self._ledger_partition())
         start = self._cluster.list_offsets({place: EARLIEST})[place].offset
@@ -100,7 +100,7 @@ class WireBroker:
             self._cluster.produce({place: batch}, transactional_id=self._ledger_id)
             after = self._cluster.end_txn(self._ledger_id, producer, committed=True)
         except (ProducerFenced, TransactionLost) as error:
-            raise self._superseded() from error
+            raise self._fenced() from error
         return Claim(*after, sequence=claim.sequence + 1 if after == producer else 0)
 
     def _ledger_partition(self) -> int:
@@ -113,7 +113,7 @@ class WireBroker:
         return self._partition
 
     def _last_value(self, place: tuple[str, int], begin: int, end: int) -> bytes | None:
-        """The sink's last committed entry between two offsets."""
+        """This sink's last committed entry between two offsets."""
         undecided: dict[int, bytes] = {}
         last: bytes | None = None
         for producer_id, content in self._contents(place, begin, end):
@@ -121,11 +121,11 @@ class WireBroker:
                 undecided[producer_id] = content
             elif (value := undecided.pop(producer_id, None)) is not None and content:
                 last = value
-        # An entry without a marker is being written by somebody who has taken over since: it is not decided.
+        # An entry without a marker is being written by a newer driver: it is not committed yet.
         return last
 
     def _contents(self, place: tuple[str, int], begin: int, end: int) -> Iterator[tuple[int, bytes | bool]]:
-        """Producer ids with this sink's entries, and with every marker: True for a commit."""
+        """(producer id, entry) for this sink's entries, (producer id, is a commit) for every transaction marker."""
         key = self._sink_id.encode()
         while begin < end:
             records = bytes(self._cluster.fetch(*place, begin).records)
@@ -144,13 +144,13 @@ class WireBroker:
             if begin == before:
                 return
 
-    def _superseded(self) -> Superseded:
-        return Superseded(
+    def _fenced(self) -> SinkFenced:
+        return SinkFenced(
             f"another query or driver has taken over the sink {self._sink_id}: each query needs a sinkId of its own, "
             "and only the newest driver of a query goes on"
         )
 
-    # -- transactions of tasks
+    # -- the transactions of tasks
 
     def open_transactions(self) -> Sequence[OpenTransaction]:
         prefix = task_prefix(self._sink_id)
@@ -177,33 +177,33 @@ class WireBroker:
             resumed = cluster.resume_txn(name, timeout_ms=self._timeout_ms, claimed=producer)
         except (Unsupported, Refused) as error:
             if isinstance(error, ProducerFenced | TransactionLost):
-                raise self._expired(name) from error
+                raise self._transaction_expired(name) from error
             if isinstance(error, Refused) and error.code not in _REFUSES_TWO_PHASE:
                 raise
             self._check_time_left(cluster, transaction)
             return transaction
         if resumed.ongoing != producer:
-            raise self._expired(name)
+            raise self._transaction_expired(name)
         return OpenTransaction(name, *resumed.producer)
 
     def _check_time_left(self, cluster: Cluster, transaction: OpenTransaction) -> None:
-        """Where transactions cannot be kept from expiring: that they will not for a good while."""
+        """On brokers without two-phase commit: raise unless a third of the transaction timeout is left."""
         found = cluster.describe_transaction(transaction.transactional_id)
         if found is None or found.state != _OPEN or found.producer != _producer(transaction):
-            raise self._expired(transaction.transactional_id)
+            raise self._transaction_expired(transaction.transactional_id)
         left_ms = found.started_ms + found.timeout_ms - time.time() * 1000
         if left_ms < self._timeout_ms / 3:
-            raise Expired(
+            raise TransactionExpired(
                 f"the batch took {(found.timeout_ms - left_ms) / 1000:,.0f} s of the {found.timeout_ms / 1000:,.0f} s "
                 "that its transactions may stay open, which leaves too little to commit them safely: raise "
                 "transactionTimeout (and transaction.max.timeout.ms on the broker), or make batches smaller"
             )
 
-    def _expired(self, name: str) -> Expired:
-        return Expired(
-            f"the transaction {name} ended before its batch was decided: the batch took longer than "
-            f"transactionTimeout ({self._timeout_ms / 1000:,.0f} s), or another driver aborted it; nothing of it is "
-            "visible, and a restart does it again"
+    def _transaction_expired(self, name: str) -> TransactionExpired:
+        return TransactionExpired(
+            f"the transaction {name} ended before its batch was committed: the batch took longer than "
+            f"transactionTimeout ({self._timeout_ms / 1000:,.0f} s), or another driver aborted it; none of its "
+            "rows are visible, and a restart repeats the batch"
         )
 
     def _commit(self, cluster: Cluster, transaction: OpenTransaction) -> None:
@@ -211,9 +211,9 @@ class WireBroker:
             cluster.end_txn(transaction.transactional_id, _producer(transaction), committed=True)
         except (ProducerFenced, TransactionLost) as error:
             problem = (
-                f"rows of the sink {self._sink_id} are missing: the transaction {transaction.transactional_id} was "
-                f"decided to be committed, but somebody aborted it or it expired ({error}); to go on without them, set "
-                "the option lostTransactions to skip for one run"
+                f"rows of the sink {self._sink_id} are lost: the batch of transaction {transaction.transactional_id} was "
+                f"committed, but the transaction was aborted or has expired ({error}); to continue without these rows, "
+                "set the option lostTransactions to skip for one run"
             )
             if not self._skips_lost:
                 raise RowsLost(problem) from error
@@ -223,7 +223,7 @@ class WireBroker:
         try:
             cluster.end_txn(transaction.transactional_id, _producer(transaction), committed=False)
         except (ProducerFenced, TransactionLost):
-            return  # It has ended, or belongs to somebody newer.
+            return  # It has ended, or a newer producer epoch owns it.
 
     def _for_each(
         self, transactions: Sequence[OpenTransaction], do: Callable[[Cluster, OpenTransaction], T]

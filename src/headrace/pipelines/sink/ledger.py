@@ -1,14 +1,14 @@
-"""What a sink has decided: one entry per sink, in the compacted topic `__pipeline_commits`, and nowhere else.
+"""The ledger: the last committed batch of each exactly-once sink, in the compacted topic `__pipeline_commits`.
 
-An entry says which batch of which query was last decided, with the transactions that hold its rows. Writing it is the
-commit point of the batch: before it, everything the batch wrote is aborted in the end; from it on, everything is
-committed in the end. Pure: nothing here talks to a broker; `two_phase.py` does, in the order that makes this true.
+An entry names the query and the batch that was decided last, and the transactions that hold its rows. Writing the entry
+is the commit point of the batch: before it, all of its transactions are eventually aborted; after it, all of them are
+eventually committed. Pure: `two_phase.py` calls the broker, in the order that guarantees this.
 
     key     the sink's id
     value   JSON: version, query, batch, transactions as [transactional id, producer id, epoch], settled, earlier
 
-`settled` says that each of the transactions is known to be ended, so that their ids may be used again. `earlier` has
-the last batches of queries that had the sink before this one, so that going back to an old checkpoint repeats nothing.
+`settled` is true when all of the transactions are known to be committed, so that their ids may be reused. `earlier` has
+the last batches of the queries that used the sink before, so that a return to an old checkpoint repeats nothing.
 """
 
 import re
@@ -20,10 +20,10 @@ from headrace.model.errors import HeadraceError
 
 LEDGER_TOPIC = "__pipeline_commits"
 LEDGER_PARTITIONS = 8
-"""When it is made. A sink's partition follows from its id and the number there is."""
+"""For a new ledger topic. A sink's partition is chosen by its id, from however many the topic has."""
 LEDGER_SETTINGS = {
     "cleanup.policy": "compact",
-    # Small segments are compacted soon, and an old entry is found fast.
+    # Small segments are compacted early, so an old entry is found quickly.
     "segment.bytes": str(4 * 1024 * 1024),
     "min.cleanable.dirty.ratio": "0.2",
 }
@@ -35,11 +35,11 @@ _SLOTS = 8
 
 
 class LedgerError(HeadraceError):
-    """A sentence about an entry that cannot be read or may not be written."""
+    """A ledger entry that cannot be read, or must not be written."""
 
 
 class OpenTransaction(msgspec.Struct, array_like=True, frozen=True):
-    """An open transaction, and who can end it."""
+    """An open transaction, and the producer that can end it."""
 
     transactional_id: str
     producer_id: int
@@ -52,7 +52,7 @@ class LedgerEntry(msgspec.Struct, frozen=True):
     transactions: tuple[OpenTransaction, ...]
     settled: bool = False
     earlier: tuple[tuple[str, int], ...] = ()
-    """Queries that had the sink before, with the last batch of each; the most recent first."""
+    """Queries that used the sink before, with the last batch of each; the most recent first."""
     version: int = _VERSION
 
 
@@ -61,25 +61,25 @@ def is_sink_id(text: str) -> bool:
 
 
 def ledger_transactional_id(sink_id: str) -> str:
-    """Held by the driver of the sink's query: of two drivers only the newer can write an entry."""
+    """The transactional id of the sink's driver: it fences an older driver, which then cannot write entries."""
     return f"{_PREFIX}/{sink_id}"
 
 
 def task_transactional_id(sink_id: str, claim_epoch: int, partition: int, attempt: int) -> str:
-    """No two attempts at the same rows share one, nor do tasks under one claim and under the next few.
+    """The transactional id of a task: unique per attempt, and among the claims of the last few batches.
 
-    Used again after a while, so that their number is bounded by the number of tasks, however many batches there are.
+    Ids are reused after several claims, so their number is bounded by the number of tasks, not of batches.
     """
     return f"{task_prefix(sink_id)}{claim_epoch % _SLOTS}/{partition}/{attempt}"
 
 
 def task_prefix(sink_id: str) -> str:
-    """What the transactional ids of a sink's tasks begin with, and nobody else's."""
+    """The prefix of the transactional ids of a sink's tasks, and of no other ids."""
     return f"{ledger_transactional_id(sink_id)}/"
 
 
 def has_decided(entry: LedgerEntry | None, query: str, batch: int) -> bool:
-    """Whether the rows of a batch are committed or will be: they must not be written again."""
+    """Whether a batch is committed or will be: its rows must not be written again."""
     if entry is None:
         return False
     known = dict(entry.earlier)
@@ -102,12 +102,12 @@ def decide(entry: LedgerEntry | None, query: str, batch: int, transactions: Iter
 
 
 def settle(entry: LedgerEntry) -> LedgerEntry:
-    """The entry once each of its transactions is ended."""
+    """The entry after all of its transactions are committed."""
     return msgspec.structs.replace(entry, settled=True, transactions=())
 
 
 class _Version(msgspec.Struct, frozen=True):
-    """What every entry has, of whichever version the rest is."""
+    """The part of an entry that all versions have."""
 
     version: int = _VERSION
 

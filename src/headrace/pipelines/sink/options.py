@@ -1,14 +1,14 @@
-"""The options of a sink of format `headrace`, checked when a query is planned: a wrong one is named in one sentence.
+"""The options of the topic sink (format `headrace`), checked when Spark plans the query.
 
 kafka.bootstrap.servers   HOST:PORT,… of the brokers
-topic                     where all rows go; without it the column `topic` says for each
+topic                     the topic for all rows; without it, each row's column `topic`
 delivery                  at-least-once (default) or exactly-once
-sinkId                    for exactly-once: a name that no other query uses, the same after every restart
+sinkId                    for exactly-once: unique to the query, and the same after every restart
 compression               none (default), gzip, snappy, lz4 or zstd
-transactionTimeout        how long a batch may take until it is decided, as 15m, 90s or 1500ms; 15m by default
+transactionTimeout        how long a batch may take until it is committed, as 15m, 90s or 1500ms; 15m by default
 batchBytes                the largest record batch that is sent, before compression; 1000000 by default
-lostTransactions          fail (default) or skip: what to do if a decided transaction is gone
-queryId, batchId          for batch writes: a write with the same two is done once however often it is repeated
+lostTransactions          fail (default) or skip: what to do if a transaction of a committed batch is lost
+queryId, batchId          for batch writes: a repeated write with the same two is skipped
 """
 
 import difflib
@@ -32,7 +32,7 @@ _DEFAULT_TIMEOUT = "15m"
 
 
 class WrongOption(SinkError):
-    """An option that is missing, unknown or has a value that makes no sense."""
+    """A sink option that is missing, unknown or has an invalid value."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class SinkOptions:
     topic: str | None
     is_exactly_once: bool
     sink_id: str
-    """Empty where nothing is to be kept about the sink."""
+    """Empty for at-least-once without a name."""
     codec: Codec
     transaction_timeout_ms: int
     batch_bytes: int
@@ -51,7 +51,7 @@ class SinkOptions:
 
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """What the options of a `writeStream` or `write` say. Names are the same in any case, as everywhere in Spark."""
+    """Parse the options of a `writeStream` or `write`. Names are case-insensitive, as everywhere in Spark."""
     texts = {name.lower(): str(text).strip() for name, text in given.items()}
     _check_names(texts)
 

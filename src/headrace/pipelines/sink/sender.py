@@ -1,4 +1,4 @@
-"""Sending rows to partitions: gathered until a request is worth its way, encoded while the one before is on it."""
+"""Produces rows to partitions in large requests; the next request is encoded while one is in flight."""
 
 import time
 from collections.abc import Mapping
@@ -15,14 +15,14 @@ from headrace.records.encoding import encode
 from headrace.wire import Cluster, ErrorCode, Partition, Refused
 
 _FLUSH_BYTES = 8 * 1024 * 1024
-"""Rows are held back until there are this many bytes, and this much is on its way: memory is bounded by a few of it."""
+"""Rows are buffered up to this size, and one request of about this size is in flight, which bounds the memory."""
 _SEQUENCES = 1 << 31
 
 
 class RowSender:
-    """Writes in one producer's name, in order, each record once however often it has to be sent again.
+    """Produces as one idempotent producer: in order, and without duplicates on retries.
 
-    One request is under way at a time. Used as a context: whatever happens, nothing is left running.
+    One request is in flight at a time. As a context manager it leaves no thread running.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class RowSender:
             self._send_waiting()
 
     def flush(self) -> None:
-        """Return when everything is written."""
+        """Send what is buffered, and return when all of it is acknowledged."""
         self._send_waiting()
         self._arrived()
 
@@ -72,7 +72,7 @@ class RowSender:
             self._under_way = self._thread.submit(self._send, encoded)
 
     def _arrived(self) -> None:
-        """Wait for the request that is under way."""
+        """Wait until the request in flight is acknowledged."""
         if self._under_way is not None:
             under_way, self._under_way = self._under_way, None
             under_way.result()
@@ -93,7 +93,7 @@ class RowSender:
         )
 
     def _send(self, encoded: Mapping[Partition, list[bytes]]) -> None:
-        """One batch of each partition at a time, in their order."""
+        """One batch of each partition per request, in order."""
         for batches in zip_longest(*encoded.values()):
             request = {partition: batch for partition, batch in zip(encoded, batches, strict=True) if batch is not None}
             try:
@@ -101,7 +101,7 @@ class RowSender:
             except Refused as error:
                 if error.code is ErrorCode.message_too_large or error.code is ErrorCode.record_list_too_large:
                     raise WrongRows(
-                        f"a record is larger than its topic takes ({error}): make the column value smaller, or raise "
+                        f"a record is larger than its topic allows ({error}): make the column value smaller, or raise "
                         "max.message.bytes of the topic"
                     ) from error
                 raise

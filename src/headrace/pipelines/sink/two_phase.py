@@ -1,29 +1,30 @@
-"""The two-phase commit of a batch: which steps, in which order, and why a stop between any two of them is safe.
+"""The two-phase commit of a batch: its steps in order, and why a crash between any two of them is safe.
 
-A batch of a query is written by tasks, each in a transaction that it leaves open, and then by the driver:
+The tasks write the rows of a batch in transactions that they leave open; the driver commits them:
 
-    take over   before the tasks: claim the ledger, which fences every older driver; finish what it says; abort the rest
+    take over   before the tasks: claim the ledger, which fences older drivers; commit the transactions that its entry
+                names, abort all others
     stage       each task: write the rows, leave the transaction open
-    prepare     each transaction is taken from its task as it is, and has no time limit from here on
-    decide      write the entry that names them: the commit point
-    end         commit each of them
-    settle      write that it is done
-    sweep       abort what attempts at tasks left open that were not taken
+    prepare     the driver takes each transaction over from its task; from here on it does not expire
+    decide      write the ledger entry that names the transactions: the commit point
+    end         commit each transaction
+    settle      mark the ledger entry as settled
+    sweep       abort transactions that failed or speculative task attempts left open
 
-Stopped before the commit point, the next take-over finds open transactions that the ledger does not name, and aborts
-them; the batch is redone. Stopped after it, the take-over commits each of those that the ledger names (asking again for
-what was done changes nothing), and the batch is skipped when it is redone.
+After a crash before the commit point, the next take-over finds open transactions that the ledger does not name and
+aborts them; Spark repeats the batch. After a crash behind the commit point, the take-over commits the transactions that
+the ledger names (committing twice changes nothing), and the repeated batch is skipped.
 
-Who may do harm, and why it cannot:
-- An older driver that is still alive: its entries are refused, because it does not have the ledger's epoch any more.
-- An older driver that cleans up: it aborts by producer and epoch what was open *before* its own claim. What tasks of a
-  newer driver opened since has another epoch.
-- A second attempt at a task, or a task of an older driver: it has a transactional id of its own. These are used again
-  several claims later, so a task asks whether its claim still holds before it touches one. What it leaves open is
-  aborted by the next take-over, or when its time is up.
-- Time: a transaction that expired is found by `prepare`, before the decision, and the batch is redone. Prepared, it
-  does not expire. On brokers without two-phase commit, `prepare` asks for enough time left instead; then a transaction
-  that is gone after the decision is told as `RowsLost`, never passed over.
+Possible interference, and why it does no harm:
+- An older driver that is still alive: its entries are refused, since its epoch is fenced.
+- An older driver that cleans up: it aborts, by producer and epoch, what was open *before* its own claim. Transactions
+  of a newer driver's tasks have another epoch.
+- A second attempt at a task, or a task of an older driver: it has its own transactional id. Ids are reused several
+  claims later, so a task checks that its claim is still valid before it uses one. A transaction that it leaves open is
+  aborted by the next take-over, or expires.
+- Timeouts: `prepare` detects an expired transaction before the commit point, and the batch is repeated. A prepared
+  transaction does not expire. On brokers without two-phase commit, `prepare` requires enough remaining time instead; a
+  transaction that is lost after the commit point raises `RowsLost` and is never ignored.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,84 +35,84 @@ from headrace.pipelines.sink.ledger import LedgerEntry, OpenTransaction, decide,
 
 
 class SinkError(HeadraceError):
-    """A sentence for whoever runs the pipeline."""
+    """A failure of the topic sink."""
 
 
-class Superseded(SinkError):
-    """A newer driver has the sink."""
+class SinkFenced(SinkError):
+    """A newer driver has claimed the sink."""
 
 
-class Expired(SinkError):
-    """A transaction was gone before the decision; the batch has to be done again."""
+class TransactionExpired(SinkError):
+    """A transaction ended before the commit point; the batch has to be repeated."""
 
 
 class RowsLost(SinkError):
-    """A transaction was gone after the decision; the rows in it are missing."""
+    """A transaction was aborted or expired after the commit point; its rows are lost."""
 
 
 class Claim(NamedTuple):
-    """The right to write the ledger's next entry, for as long as nobody newer claims it."""
+    """The right to write the sink's next ledger entry, valid until a newer driver claims the sink."""
 
     producer_id: int
     epoch: int
     sequence: int = 0
-    """Of the next entry."""
+    """Sequence number of the next entry."""
 
 
 class TransactionalBroker(Protocol):
-    """What the protocol needs of a broker, for one sink. Each call is done when it returns, and may be asked again."""
+    """The broker operations of the protocol, for one sink. Each is complete when it returns, and may be repeated."""
 
     def open_transactions(self) -> Sequence[OpenTransaction]:
-        """Those of the sink's tasks that are open now, prepared or not."""
+        """The open transactions of the sink's tasks, prepared or not."""
         ...
 
     def claim(self, held: Claim | None) -> Claim:
-        """Fence whoever else has the ledger, and abort an entry that it is writing.
+        """Claim the ledger: fence every other driver, and abort an entry that one is writing.
 
-        With `held`, only if that claim is still the newest: `Superseded` if not.
+        With `held`, only if that claim is still the newest; otherwise raise `SinkFenced`.
         """
         ...
 
     def holds(self, claim: Claim) -> bool:
-        """Whether nobody has claimed the ledger since."""
+        """Whether this claim is still the newest."""
         ...
 
     def read(self) -> LedgerEntry | None:
-        """The sink's entry. To be asked with a claim: what is there cannot change any more but by its holder."""
+        """The sink's entry. To be called with a claim: only its holder can change the entry from then on."""
         ...
 
     def write(self, claim: Claim, entry: LedgerEntry) -> Claim:
-        """Write the entry, or raise `Superseded`; the claim to write the next one with."""
+        """Write the entry, or raise `SinkFenced`; returns the claim for the next entry."""
         ...
 
     def prepare(self, transactions: Sequence[OpenTransaction]) -> Sequence[OpenTransaction]:
-        """Take them over as they are, so that they neither expire nor listen to their tasks; `Expired` if one is gone.
+        """Take them over from their tasks, fenced and without a timeout; `TransactionExpired` if one has ended.
 
-        Who can end them from now on.
+        Returns them with the producers that can end them from now on.
         """
         ...
 
     def commit(self, transactions: Sequence[OpenTransaction]) -> None:
-        """Commit each; one that is committed already is fine, one that was aborted is `RowsLost`."""
+        """Commit each. One that is already committed is fine; one that was aborted raises `RowsLost`."""
         ...
 
     def abort(self, transactions: Sequence[OpenTransaction]) -> None:
-        """Abort each, unless it has ended or has gone on with another epoch."""
+        """Abort each, unless it has ended or has a newer epoch."""
         ...
 
 
 class HeldClaim(NamedTuple):
-    """A claim with the entry as it is."""
+    """A claim, and the sink's ledger entry at that time."""
 
     claim: Claim
     entry: LedgerEntry | None
 
 
 def take_over(broker: TransactionalBroker, held: Claim | None = None) -> HeldClaim:
-    """Become the one who decides for a sink: everything that was left is finished or aborted when this returns.
+    """Claim a sink, and end everything that earlier drivers left open.
 
-    What is open is looked at before the claim: everything seen then belongs to a driver that is fenced by the claim, or
-    is named by the entry that is read after it.
+    Open transactions are listed before the claim: each of them belongs to a driver that the claim fences, or is named
+    by the entry that is read after it.
     """
     left_open = broker.open_transactions()
     claim = broker.claim(held)
@@ -126,7 +127,7 @@ def take_over(broker: TransactionalBroker, held: Claim | None = None) -> HeldCla
 def commit(
     broker: TransactionalBroker, held: HeldClaim, query: str, batch: int, staged: Iterable[OpenTransaction]
 ) -> None:
-    """Make the rows of a batch visible, all of them or none, once."""
+    """Make the rows of a batch visible atomically, and once."""
     transactions = tuple(staged)
     if not transactions or has_decided(held.entry, query, batch):
         return
@@ -137,15 +138,15 @@ def commit(
 
 
 def abandon(broker: TransactionalBroker, claim: Claim) -> None:
-    """After a failure of a task or of `commit`: abort what is not decided, finish what is."""
+    """After a failure of a task or of `commit`: finish a batch past its commit point, abort any other."""
     try:
         take_over(broker, held=claim)
-    except Superseded:
-        return  # Whoever has the sink now has done it.
+    except SinkFenced:
+        return  # The newer driver has done it.
 
 
 def _sweep(broker: TransactionalBroker, claim: Claim) -> None:
-    """Abort what is open, unless somebody newer may have opened it: who claims the ledger after this look did not."""
+    """Abort what is open. With the claim still valid after the listing, no newer driver can have opened any of it."""
     left_open = broker.open_transactions()
     if left_open and broker.holds(claim):
         broker.abort(left_open)

@@ -3,10 +3,10 @@
     df.writeStream.format("headrace").option("topic", "revenue").option("kafka.bootstrap.servers", …)
         .option("delivery", "exactly-once").option("sinkId", "revenue").option("checkpointLocation", …).start()
 
-At least once, a task is done when its rows are written; a task that is repeated writes them again. Exactly once, each
-task leaves its rows in an open transaction, and the driver commits all of them by the two-phase commit of
-`two_phase.py`. Options are in `options.py`, columns in `schema.py`. Spark refuses update mode for sinks in
-Python: `write_batch` is the same sink for `foreachBatch`, which takes any mode.
+With at-least-once, a task writes its rows directly; a repeated task writes them again. With exactly-once, each task
+leaves its rows in an open transaction, and the driver commits all of them by the two-phase commit of `two_phase.py`.
+Options are in `options.py`, columns in `schema.py`. Spark refuses update mode for sinks in Python: `write_batch` is the
+same sink for `foreachBatch`, which allows any mode.
 """
 
 import uuid
@@ -32,7 +32,7 @@ from headrace.pipelines.sink.two_phase import (
     Claim,
     HeldClaim,
     SinkError,
-    Superseded,
+    SinkFenced,
     TransactionalBroker,
     abandon,
     commit,
@@ -42,27 +42,27 @@ from headrace.pipelines.spark_errors import hide_traceback
 from headrace.wire import Cluster, ErrorCode, Refused, Timeouts, WireError
 
 _QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
-_LAST_WORDS = Timeouts(connect_s=2, request_s=5, patience_s=5)
-"""For a task that fails anyway, and tidies up if the broker is there."""
+_CLEANUP_TIMEOUTS = Timeouts(connect_s=2, request_s=5, patience_s=5)
+"""For a failing task that aborts its transaction, if the broker answers."""
 
 
 @dataclass(frozen=True)
-class Staged(WriterCommitMessage):
-    """What a task tells the driver."""
+class TaskCommitMessage(WriterCommitMessage):
+    """The message of a finished task to the driver."""
 
     held: HeldClaim | None
     query: str
     batch: int
     transaction: OpenTransaction | None
-    """None if there was nothing to write, or the batch is decided, or each record is visible when it is written."""
+    """None if there were no rows, if the batch is already committed, or with at-least-once."""
 
 
 class SinkWriterBase:
-    """What the writers of batches and of streams have in common.
+    """Common base of the writers for batches and for streams.
 
-    Spark makes a writer to plan a micro-batch, pickles it for the tasks, and makes another one to commit. So being
-    pickled is the one sign that tasks are about to start, and that is when the sink is taken over; the driver gets the
-    claim back from the tasks, with what they have staged.
+    Spark creates a writer to plan a micro-batch, pickles it for the tasks, and creates another one to commit. Pickling
+    is therefore the only sign that tasks are about to start, so the sink is taken over then. The driver gets the claim
+    back from the tasks, in their commit messages.
     """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
@@ -90,18 +90,18 @@ class SinkWriterBase:
 
     # -- in a task
 
-    def stage(self, blocks: Iterator[pa.RecordBatch]) -> Staged:
+    def stage(self, blocks: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         context = TaskContext.get()
         assert context is not None, "rows are written by tasks"
         query, batch = self.batch(context)
         if self.held is not None and has_decided(self.held.entry, query, batch):
             for _ in blocks:
-                pass  # What comes before this in the query may keep state, and is done when it is read to the end.
-            return Staged(self.held, query, batch, None)
-        # Topics are looked up while records are on their way, so that is done over connections of its own.
+                pass  # Stateful operators before the sink commit their state only when they are read to the end.
+            return TaskCommitMessage(self.held, query, batch, None)
+        # Topics are looked up while a request is in flight, so the lookup has connections of its own.
         with self.connect() as cluster, self.connect() as lookup:
             router = RowRouter(self.options.topic, lambda topic: _partition_count(lookup, topic), context.partitionId())
-            return Staged(self.held, query, batch, self._send(cluster, router, context, blocks))
+            return TaskCommitMessage(self.held, query, batch, self._send(cluster, router, context, blocks))
 
     def _send(
         self, cluster: Cluster, router: RowRouter, context: TaskContext, blocks: Iterator[pa.RecordBatch]
@@ -114,7 +114,7 @@ class SinkWriterBase:
                     if not rows.num_rows:
                         continue
                     if sender is None:
-                        # Not before there is something to write: most partitions of a small batch are empty.
+                        # Only now that there are rows: most partitions of a small batch are empty.
                         transaction = None if self.held is None else self._begin(cluster, self.held.claim, context)
                         sender = stack.enter_context(self._sender(cluster, transaction))
                     for partition, part in router.split(rows):
@@ -123,7 +123,7 @@ class SinkWriterBase:
                     sender.flush()
         except BaseException:
             if transaction is not None:
-                with suppress(WireError, SinkError), self.connect(_LAST_WORDS) as another:
+                with suppress(WireError, SinkError), self.connect(_CLEANUP_TIMEOUTS) as another:
                     self.broker(another).abort([transaction])
             raise
         return transaction
@@ -131,7 +131,7 @@ class SinkWriterBase:
     def _begin(self, cluster: Cluster, claim: Claim, context: TaskContext) -> OpenTransaction:
         sink_id, timeout_ms = self.options.sink_id, self.options.transaction_timeout_ms
         if not self.broker(cluster).holds(claim):
-            raise Superseded(f"another driver has taken over the sink {sink_id}: this task is not needed any more")
+            raise SinkFenced(f"another driver has taken over the sink {sink_id}: this task is obsolete")
         name = task_transactional_id(sink_id, claim.epoch, context.partitionId(), context.attemptNumber())
         try:
             return OpenTransaction(name, *cluster.init_producer_id(name, timeout_ms=timeout_ms))
@@ -154,13 +154,13 @@ class SinkWriterBase:
         return RowSender(cluster, producer, transactional_id=name, codec=options.codec, batch_bytes=options.batch_bytes)
 
     def batch(self, context: TaskContext) -> tuple[str, int]:
-        """What is written: a query, and a number that goes up. Written once, it is not written again."""
+        """The query id and batch id of the write; a batch that is committed is not written again."""
         raise NotImplementedError
 
     # -- on the driver
 
     def commit_staged(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        staged = [each for each in messages if isinstance(each, Staged)]
+        staged = [each for each in messages if isinstance(each, TaskCommitMessage)]
         held = next((each.held for each in staged if each.held is not None), None)
         if held is None:
             return
@@ -169,8 +169,8 @@ class SinkWriterBase:
             commit(self.broker(cluster), held, staged[0].query, staged[0].batch, transactions)
 
     def abort_staged(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Spark calls this when a task failed, and also when the commit did: what is decided stays so."""
-        staged = [each for each in messages if isinstance(each, Staged)]
+        """Called by Spark after a failed task or a failed commit; a batch past its commit point stays committed."""
+        staged = [each for each in messages if isinstance(each, TaskCommitMessage)]
         held = self.held or next((each.held for each in staged if each.held is not None), None)
         if held is not None:
             with self.connect() as cluster:
@@ -178,11 +178,11 @@ class SinkWriterBase:
 
 
 class BatchSink(SinkWriterBase, DataSourceArrowWriter):
-    """`df.write`: at-least-once, or all of it or nothing (exactly-once)."""
+    """`df.write`: at-least-once, or atomic (exactly-once)."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        # A write that nobody has named is another one each time.
+        # A write without queryId and batchId is never recognised as a repetition.
         self._batch = (options.query_id or uuid.uuid4().hex, options.batch_id or 0)
 
     def batch(self, context: TaskContext) -> tuple[str, int]:
@@ -236,9 +236,9 @@ def stream_sink(options: Mapping[str, str], schema: StructType, overwrite: bool)
 
 
 def write_batch(df: DataFrame, batch_id: int, query_id: str, options: Mapping[str, str]) -> None:
-    """Write a micro-batch from within `foreachBatch`, with the promises of `writeStream`, in any output mode.
+    """Write a micro-batch from within `foreachBatch`, with the guarantees of `writeStream`, in any output mode.
 
-    `query_id` stays the same for as long as the checkpoint does. Each sink of a query needs a `sinkId` of its own.
+    `query_id` must stay the same as long as the checkpoint does. Each sink of a query needs its own `sinkId`.
     """
     named = {**options, "queryId": query_id, "batchId": str(batch_id)}
     df.write.format("headrace").options(**named).mode("append").save()

@@ -1,1 +1,1 @@
-"""Topics as a Spark data source."""
+"""Reading topics: options, offsets and records, and the Spark data source `headrace`."""

@@ -1,4 +1,4 @@
-"""How much a micro-batch of a stream may take, and when there is one. Time is given, so tests turn the clock."""
+"""Rate limits of a stream: where the next micro-batch ends, and whether it starts yet. The clock is injected."""
 
 from collections.abc import Callable, Mapping
 
@@ -10,20 +10,22 @@ Weigh = Callable[[], Mapping[Partition, float]]
 
 
 class Admission:
+    """Applies maxOffsetsPerTrigger, maxBytesPerTrigger, minOffsetsPerTrigger and maxTriggerDelay."""
+
     def __init__(self, options: SourceOptions, clock: Clock) -> None:
         self._options = options
         self._clock = clock
         self._last_batch_ms: float | None = None
         self._after: Partition | None = None
-        """Who was first the last time: the next one is whoever comes behind."""
+        """The partition that was served first last time; the next micro-batch starts with the one after it."""
 
     def admit(
         self, begin: Offsets, latest: Offsets, *, everything: bool, is_last: bool, weigh: Weigh
     ) -> dict[Partition, int] | None:
-        """Where the next micro-batch ends, or None if it is to wait for more.
+        """Where the next micro-batch ends, or None if it has to wait for more records.
 
-        `everything` ignores all limits, as `Trigger.Once` wants. `is_last` says that nothing will come any more: then
-        too little is not waited for. `weigh` tells what an offset of each partition weighs, if that is needed.
+        `everything` ignores all limits, for `Trigger.Once`. With `is_last` no more records will come, so the minimum
+        does not apply. `weigh` is called for the bytes per offset of each partition, if a limit needs them.
         """
         if everything:
             return dict(latest)
@@ -38,7 +40,7 @@ class Admission:
         return end
 
     def _is_too_little(self, begin: Offsets, latest: Offsets) -> bool:
-        """Less than minOffsetsPerTrigger, and not waited for as long as maxTriggerDelay yet."""
+        """Fewer than minOffsetsPerTrigger, and maxTriggerDelay has not passed yet."""
         if self._options.min_offsets is None:
             return False
         now_ms = self._clock.monotonic_ms()

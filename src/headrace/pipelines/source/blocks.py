@@ -1,4 +1,4 @@
-"""The records of a range of offsets, decoded in bulk."""
+"""The records of a range of offsets as Arrow batches, decoded in bulk. Needs no Spark."""
 
 from collections.abc import Generator, Iterator
 from contextlib import closing
@@ -21,13 +21,13 @@ def read_blocks(
     headers: bool = True,
     max_bytes: int = FETCH_BYTES,
 ) -> Generator[tuple[Iterator[pa.RecordBatch], int], None, None]:
-    """For each piece of a fetch its records as Arrow batches, and the offset that follows it, at most `end`.
+    """For each fetched piece, its records as Arrow batches, and the offset that follows it, at most `end`.
 
-    The batches of a piece are taken before the next piece is asked for. With `committed`, records of transactions that
-    were aborted are left out. Raises what `Cluster.follow` raises, and `RecordError`.
+    The batches of a piece must be consumed before the next piece is requested. With `committed`, records of aborted
+    transactions are left out. Raises what `Cluster.follow` raises, and `RecordError`.
     """
     isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
-    # Arrow batches are copies, so the bytes of a piece are free for the next one.
+    # Arrow batches are copies, so the buffer of a piece can be reused for the next one.
     following = cluster.follow(topic, partition, start, end, max_bytes=max_bytes, isolation=isolation, reuse=True)
     with closing(following) as pieces:
         for piece in pieces:

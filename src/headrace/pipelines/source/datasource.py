@@ -1,7 +1,7 @@
-"""Spark's data source `headrace`: what `spark.read.format("headrace")` and its streaming siblings find.
+"""The Spark data source `headrace`, for `spark.read`, `readStream`, `write` and `writeStream`.
 
-Spark imports this in processes that only look at options and columns, so what reads and writes is imported when it is
-needed.
+Spark imports this module in processes that only inspect options and columns, so the readers and writers are imported on
+demand.
 """
 
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ from headrace.pipelines.source.options import COLUMNS, OptionError, SourceOption
 from headrace.pipelines.spark_errors import hide_traceback
 
 if TYPE_CHECKING:
-    from headrace.pipelines.source.reader import Reading
+    from headrace.pipelines.source.reader import ReadRequest
 
 _HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 _TYPES: dict[str, DataType] = {
@@ -45,7 +45,7 @@ _TYPES: dict[str, DataType] = {
 
 
 class HeadraceDataSource(DataSource):
-    """Topics, with the columns and the options of Spark's Kafka source."""
+    """Topics as a data source, with the columns and the options of Spark's Kafka source."""
 
     @classmethod
     def name(cls) -> str:
@@ -77,13 +77,13 @@ class HeadraceDataSource(DataSource):
         with hide_traceback():
             return stream_sink(self.options, schema, overwrite)
 
-    def _reading(self, schema: StructType, *, streaming: bool) -> "Reading":
-        from headrace.pipelines.source.reader import Reading
+    def _reading(self, schema: StructType, *, streaming: bool) -> "ReadRequest":
+        from headrace.pipelines.source.reader import ReadRequest
 
-        return Reading(dict(self.options), tuple(schema.fieldNames()), streaming, _problem(schema))
+        return ReadRequest(dict(self.options), tuple(schema.fieldNames()), streaming, _problem(schema))
 
     def _any_options(self) -> SourceOptions:
-        """The options of a batch or of a stream, since nobody says yet which of them it will be."""
+        """The options of a batch or of a stream: Spark asks for the schema before it says which of them it is."""
         try:
             return parse_source_options(self.options, streaming=True)
         except OptionError as error:
@@ -94,7 +94,7 @@ class HeadraceDataSource(DataSource):
 
 
 def _problem(schema: StructType) -> str:
-    """What is wrong with a schema that a user gave: it may have any of our columns, in any order, with their types."""
+    """Why a user's schema is invalid, or nothing: it may have any of the source's columns, in any order."""
     for field in schema.fields:
         expected = _TYPES.get(field.name)
         if expected is None:

@@ -1,4 +1,4 @@
-"""Which offsets to read: ranges, splits and limits, worked out from plain numbers. Pure.
+"""Offset arithmetic of the source: ranges, splits, limits and losses. Pure.
 
 Offsets of many partitions are a mapping of (topic, partition). As JSON they look as in Spark's Kafka source:
 `{"orders": {"0": 23, "1": 42}}`, where -1 stands for the latest and -2 for the earliest offset.
@@ -16,20 +16,22 @@ Offsets = Mapping[Partition, int]
 
 LATEST, EARLIEST = -1, -2
 BEGAN = "began at"
-"""Beside the topics in the end of a stream's first micro-batch: where that began. No topic has a space in its name."""
+"""The key, beside the topics, that stores the start of a stream's first micro-batch in its end offsets. It contains a
+space, so it is no topic's name."""
 MAX_OFFSET = 2**63 - 1
 
 
 class OffsetsError(HeadraceError):
-    """Offsets that cannot be understood."""
+    """Offsets or partitions that cannot be parsed."""
 
 
-class Range(NamedTuple):
+class OffsetRange(NamedTuple):
+    """Offsets of one partition from `start` up to, not including, `end`."""
+
     topic: str
     partition: int
     start: int
     end: int
-    """Not included."""
 
     @property
     def size(self) -> int:
@@ -39,28 +41,28 @@ class Range(NamedTuple):
         return f"{self.topic}-{self.partition} from offset {self.start} to {self.end}"
 
 
-class Loss(NamedTuple):
-    """Offsets that were to be read and are not there any more."""
+class OffsetLoss(NamedTuple):
+    """Offsets that were due to be read and no longer exist."""
 
     topic: str
     partition: int
     start: int
     end: int
     is_another_log: bool = False
-    """The log ends at `start`, though it was read up to `end`: it is not the one that was read."""
+    """The log ends at `start` although it was already read up to `end`: the topic was recreated."""
 
     def __str__(self) -> str:
         where = f"{self.topic}-{self.partition}"
         if self.is_another_log:
-            return f"{where} ends at offset {self.start} though it was read up to {self.end}: it was made anew"
-        return f"offsets {self.start} to {self.end - 1} of {where} are not there any more"
+            return f"{where} ends at offset {self.start} although it was read up to {self.end}: the topic was recreated"
+        return f"offsets {self.start} to {self.end - 1} of {where} no longer exist"
 
 
 # -- JSON
 
 
 def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """Always in the same order: Spark compares offsets by their text."""
+    """Offsets as JSON, in a fixed order: Spark compares offsets by their text."""
     found: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset
@@ -68,7 +70,7 @@ def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
 
 
 def from_json(data: Mapping[str, Any]) -> dict[Partition, int]:
-    """The offsets of a stream. Where its first micro-batch began is another matter: see `began`."""
+    """The offsets of a stream, without the start of its first micro-batch: see `began`."""
     return {
         (topic, int(partition)): offset
         for topic, parts in data.items()
@@ -78,12 +80,12 @@ def from_json(data: Mapping[str, Any]) -> dict[Partition, int]:
 
 
 def began(end: Mapping[str, Any]) -> dict[Partition, int] | None:
-    """Where the first micro-batch of a stream began, if `end` is its end."""
+    """The start of a stream's first micro-batch, if `end` is the end of that one."""
     return from_json(end[BEGAN]) if BEGAN in end else None
 
 
 def parse_offsets(text: str, *, lowest: int = EARLIEST) -> dict[Partition, int]:
-    """Offsets, or times, that a user wrote as JSON. `lowest` is the least number that means something."""
+    """Parse offsets, or times, that a user wrote as JSON. `lowest` is the smallest valid number."""
     example = '{"topic": {"0": 23, "1": -2}}'
     found: dict[Partition, int] = {}
     for topic, parts in _object(text, example).items():
@@ -99,7 +101,7 @@ def parse_offsets(text: str, *, lowest: int = EARLIEST) -> dict[Partition, int]:
 
 
 def parse_partitions(text: str) -> frozenset[Partition]:
-    """Partitions that a user wrote as JSON: `{"orders": [0, 1]}`."""
+    """Parse partitions that a user wrote as JSON: `{"orders": [0, 1]}`."""
     example = '{"topic": [0, 1]}'
     found: set[Partition] = set()
     for topic, parts in _object(text, example).items():
@@ -125,16 +127,17 @@ def _object(text: str, example: str) -> dict[str, Any]:
 
 
 def in_turn(start: Offsets, latest: Offsets, after: Partition | None) -> list[Partition]:
-    """The partitions that have something to read, from the one behind `after` on, and round."""
+    """The partitions with unread offsets, in round-robin order starting after `after`."""
     waiting = sorted(partition for partition, size in _sizes(start, latest).items() if size > 0)
     first = 0 if after is None else sum(partition <= after for partition in waiting)
     return waiting[first:] + waiting[:first]
 
 
 def limited(start: Offsets, latest: Offsets, max_records: int, after: Partition | None = None) -> dict[Partition, int]:
-    """Where to stop so that at most `max_records` offsets are read, each partition in proportion to what it has.
+    """End offsets so that at most `max_records` offsets are read, shared in proportion to each partition's backlog.
 
-    Each gets an offset if there are enough for all; if not, those behind `after` come first, so that none starves.
+    Every partition gets at least one offset if the limit allows; otherwise those after `after` come first, so that none
+    starves.
     """
     sizes = _sizes(start, latest)
     if sum(sizes.values()) <= max_records:
@@ -148,7 +151,7 @@ def limited(start: Offsets, latest: Offsets, max_records: int, after: Partition 
 
 
 def _shared(waiting: list[Partition], sizes: Offsets, max_records: int) -> dict[Partition, int]:
-    """One for each, and the rest in proportion to what is left; what rounding leaves over goes to the largest."""
+    """One offset each, the rest in proportion to the backlog; the rounding remainder goes to the largest."""
     rest = max_records - len(waiting)
     left = {partition: sizes[partition] - 1 for partition in waiting}
     total = sum(left.values())
@@ -168,10 +171,10 @@ def limited_bytes(
     bytes_per_offset: Mapping[Partition, float],
     after: Partition | None = None,
 ) -> dict[Partition, int]:
-    """Where to stop so that about `max_bytes` are read, given what an offset of each partition weighs.
+    """End offsets so that about `max_bytes` are read, by the average bytes per offset of each partition.
 
-    The partition behind `after` gets an offset in any case: a record that is larger than the limit, or a small backlog
-    beside a large one, does not wait for ever.
+    The partition after `after` always gets at least one offset: otherwise a record larger than the limit, or a small
+    backlog beside a large one, would never be read.
     """
     sizes = _sizes(start, latest)
     weights = {part: Fraction(max(bytes_per_offset.get(part, 1.0), 0.001)) for part, size in sizes.items() if size > 0}
@@ -199,40 +202,40 @@ def _ends(start: Offsets, latest: Offsets, given: Offsets) -> dict[Partition, in
 # -- ranges
 
 
-def ranges(start: Offsets, end: Offsets, earliest: Offsets) -> tuple[list[Range], list[Loss]]:
-    """What to read between two sets of offsets, and what of it is gone.
+def ranges(start: Offsets, end: Offsets, earliest: Offsets) -> tuple[list[OffsetRange], list[OffsetLoss]]:
+    """The ranges to read between two sets of offsets, and the offsets in between that no longer exist.
 
-    A partition without a start is new, and is read from its first offset. One whose end is before its start, or whose
-    first offset is past it, is not the log it was: what is there of it is read, the rest is a loss. A partition that
-    has no earliest offset does not exist any more.
+    A partition without a start is new, and is read from its first offset. If its end is before its start the topic was
+    recreated, and if its first offset is past the start records were deleted: what exists is read, the rest is a loss.
+    A partition without an earliest offset no longer exists.
     """
-    found: list[Range] = []
-    losses: list[Loss] = []
+    found: list[OffsetRange] = []
+    losses: list[OffsetLoss] = []
     for topic, partition in sorted(end):
         where = (topic, partition)
         wanted, until = start.get(where), end[where]
         first = earliest.get(where)
         if first is None:
             if wanted is None or wanted < until:
-                losses.append(Loss(topic, partition, wanted or 0, until))
+                losses.append(OffsetLoss(topic, partition, wanted or 0, until))
             continue
         if wanted is None:
             wanted = min(first, until)
         if until < wanted:
-            losses.append(Loss(topic, partition, until, wanted, is_another_log=True))
+            losses.append(OffsetLoss(topic, partition, until, wanted, is_another_log=True))
             wanted = first
         elif wanted < first and wanted < until:
-            losses.append(Loss(topic, partition, wanted, min(first, until)))
+            losses.append(OffsetLoss(topic, partition, wanted, min(first, until)))
             wanted = first
         if wanted < until:
-            found.append(Range(topic, partition, wanted, until))
+            found.append(OffsetRange(topic, partition, wanted, until))
     return found, losses
 
 
-def split(whole: Iterable[Range], *, min_parts: int = 0, max_records: int = 0) -> list[Range]:
-    """Ranges cut so that there are at least `min_parts`, if there are as many offsets, none larger than `max_records`.
+def split(whole: Iterable[OffsetRange], *, min_parts: int = 0, max_records: int = 0) -> list[OffsetRange]:
+    """Split ranges into at least `min_parts` parts (if there are as many offsets), none larger than `max_records`.
 
-    Larger ranges are cut into more parts, and the parts of a range differ by one offset at the most.
+    Larger ranges are split into more parts, and the parts of a range differ by at most one offset.
     """
     whole = [range_ for range_ in whole if range_.size > 0]
     counts = {range_: -(-range_.size // max_records) if max_records > 0 else 1 for range_ in whole}
@@ -242,7 +245,7 @@ def split(whole: Iterable[Range], *, min_parts: int = 0, max_records: int = 0) -
         for range_ in whole:
             counts[range_] = max(counts[range_], min(range_.size, min_parts * range_.size // total))
         while sum(counts.values()) < min(min_parts, total):
-            # The one whose parts are largest.
+            # The range with the largest parts.
             most = max(
                 (range_ for range_ in whole if counts[range_] < range_.size), key=lambda one: one.size / counts[one]
             )
@@ -250,7 +253,7 @@ def split(whole: Iterable[Range], *, min_parts: int = 0, max_records: int = 0) -
     return [part for range_ in whole for part in _cut(range_, counts[range_])]
 
 
-def _cut(whole: Range, count: int) -> Iterable[Range]:
+def _cut(whole: OffsetRange, count: int) -> Iterable[OffsetRange]:
     for index in range(count):
         start = whole.start + whole.size * index // count
         end = whole.start + whole.size * (index + 1) // count

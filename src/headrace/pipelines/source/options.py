@@ -1,10 +1,10 @@
 """The options of `spark.read.format("headrace")`, with the names of Spark's Kafka source and a few of our own.
 
-Names are of any case. Whatever is wrong is an `OptionError` with a sentence: an unknown name, a value that makes no
-sense, options that contradict each other. `kafka.` settings that only tune a Java consumer are accepted and have no
-effect; those that this client cannot honour (TLS, SASL) are refused.
+Names are case-insensitive. An unknown name, an invalid value, or options that contradict each other raise
+`OptionError`. `kafka.` settings that only tune a Java consumer are accepted and have no effect; settings that this
+client does not support (TLS, SASL) are refused.
 
-Nothing heavy is imported here: Spark looks at the options in a process of its own.
+This module imports nothing heavy: Spark parses the options in a process of its own.
 """
 
 import difflib
@@ -43,17 +43,17 @@ _WITHOUT_EFFECT = {
         "check.crcs", "client.rack", "client.dns.lookup", "allow.auto.create.topics", "metric.reporters",
     )
 }  # fmt: skip
-"""They tune a Java consumer, or (with the prefixes below) how Spark's own source keeps them."""
+"""They tune a Java consumer, or (with the prefixes below) the consumer cache of Spark's own source."""
 _WITHOUT_EFFECT_PREFIXES = ("fetchoffset.", "kafkaconsumer.", "spark.", "__")
 
 _REFUSED = {
-    "kafka.auto.offset.reset": "where to start is said by startingOffsets",
+    "kafka.auto.offset.reset": "startingOffsets sets where to start",
     "kafka.enable.auto.commit": "offsets are kept in the checkpoint; commitGroup mirrors them in a group",
     "kafka.key.deserializer": "keys are always binary; use columns of the DataFrame to decode them",
     "kafka.value.deserializer": "values are always binary; use columns of the DataFrame to decode them",
-    "kafka.interceptor.classes": "interceptors could break what Spark relies on",
-    "path": "the topics are named by subscribe, subscribePattern or assign, not by load(path)",
-    "topic": "the topics to read are named by subscribe, subscribePattern or assign; topic is for writing",
+    "kafka.interceptor.classes": "interceptors could break the guarantees that Spark relies on",
+    "path": "use subscribe, subscribePattern or assign for the topics, not load(path)",
+    "topic": "use subscribe, subscribePattern or assign for the topics to read; topic is for writing",
     "bootstrap.servers": "its name is kafka.bootstrap.servers",
 }
 
@@ -67,14 +67,14 @@ class OptionError(HeadraceError):
 
 @dataclass(frozen=True, slots=True)
 class TopicSelection:
-    """Exactly one of the three is set."""
+    """The topics to read: exactly one of the three is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
     assigned: frozenset[Partition] = frozenset()
 
     def matches(self, topic: str, *, is_internal: bool) -> bool:
-        """Whether a pattern takes a topic. Internal topics are taken by none, as in Kafka."""
+        """Whether the pattern selects a topic. Internal topics are never selected, as in Kafka."""
         return not is_internal and re.fullmatch(self.pattern, topic) is not None
 
     def __str__(self) -> str:
@@ -85,13 +85,13 @@ class TopicSelection:
 
 @dataclass(frozen=True, slots=True)
 class OffsetBound:
-    """Where to start or end: everywhere the same (`all_at`), or for each partition. Offsets, or else times."""
+    """Where to start or end: the same for all partitions (`all_at`), or by partition; offsets or times."""
 
     all_at: int | None = None
     by_partition: Mapping[Partition, int] | None = None
     is_time: bool = False
     option: str = ""
-    """The option that said so, for messages."""
+    """The option that set it, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class SourceOptions:
 
 
 def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """The options of a read, or an `OptionError`."""
+    """Parse the options of a read; `OptionError` if one is invalid."""
     return _OptionParser(given).parse(streaming=streaming)
 
 
@@ -215,7 +215,7 @@ class _OptionParser:
         given = [name for name in ("subscribe", "subscribePattern", "assign") if self._has(name)]
         if len(given) != 1:
             found = f"{' and '.join(given)} are given" if given else "none is given"
-            raise OptionError(f"one of subscribe, subscribePattern and assign says what to read: {found}")
+            raise OptionError(f"set exactly one of subscribe, subscribePattern and assign: {found}")
         if given == ["subscribe"]:
             topics = tuple(
                 dict.fromkeys(topic.strip() for topic in self._text("subscribe").split(",") if topic.strip())
@@ -255,7 +255,7 @@ class _OptionParser:
         return self._position("ending", {"latest": -1}, OffsetBound(all_at=-1, option="endingOffsets"), "")
 
     def _position(self, end: str, special: Mapping[str, int], default: OffsetBound, hint: str) -> OffsetBound:
-        """One time for all comes first, then times by partition, then offsets: as in Spark's Kafka source."""
+        """A time for all takes precedence over times by partition, and these over offsets, as in Spark's source."""
         if self._has(f"{end}Timestamp"):
             name = f"{end}Timestamp"
             return OffsetBound(all_at=self._parsed(name, _time_ms, 0), is_time=True, option=name)

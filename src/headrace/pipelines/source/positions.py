@@ -1,4 +1,4 @@
-"""What a subscription means at this moment: its partitions, and their offsets, as the cluster tells them."""
+"""The partitions that a subscription selects now, and their offsets, as the cluster reports them."""
 
 from collections.abc import Iterable
 
@@ -13,16 +13,18 @@ _SAMPLE_BYTES = 64 * 1024
 
 
 class SourceError(HeadraceError):
-    """Topics cannot be read as asked."""
+    """The topics cannot be read with these options."""
 
 
 class Positions:
+    """Resolves the topics, start and end of a read to partitions and offsets."""
+
     def __init__(self, cluster: Cluster, options: SourceOptions) -> None:
         self._cluster = cluster
         self._options = options
 
     def partitions(self, *, must_exist: bool) -> set[Partition]:
-        """The partitions to read. A topic or partition that is named and does not exist is an error, if it must."""
+        """The partitions to read. With `must_exist`, a named topic or partition that does not exist is an error."""
         subscription = self._options.subscription
         if subscription.pattern:
             return {
@@ -46,7 +48,7 @@ class Positions:
         return set(subscription.assigned & existing)
 
     def existing(self, partitions: Iterable[Partition]) -> set[Partition]:
-        """Those that exist."""
+        """The given partitions that exist."""
         wanted = set(partitions)
         found = self._cluster.metadata({topic for topic, _ in wanted}) if wanted else {}
         return wanted & {(topic.name, part.partition) for topic in found.values() for part in topic.partitions}
@@ -55,7 +57,7 @@ class Positions:
         return self._at(dict.fromkeys(partitions, EARLIEST))
 
     def latest(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """Behind the last record that may be read: under read_committed the last that no open transaction follows."""
+        """The end offsets: the last stable offsets under read_committed, the high watermarks otherwise."""
         return self._at(dict.fromkeys(partitions, LATEST_TIME))
 
     def _at(self, times_ms: Offsets) -> dict[Partition, int]:
@@ -80,12 +82,12 @@ class Positions:
         return found
 
     def ending(self, partitions: set[Partition]) -> dict[Partition, int]:
-        """Where no record has the time or a later one, everything that is there now."""
+        """The end offsets of a batch read. With an end time that no record reaches: everything that exists now."""
         found = self._resolved(self._options.ending, partitions)
         return found | self.latest(partition for partition, offset in found.items() if offset < 0)
 
     def _resolved(self, position: OffsetBound, partitions: set[Partition]) -> dict[Partition, int]:
-        """Offsets; -1 where no record is of the time that was asked for, or later."""
+        """The offsets of a bound; -1 for a partition without a record at or after the requested time."""
         if position.by_partition is None:
             return self._at(dict.fromkeys(partitions, position.all_at if position.all_at is not None else LATEST))
         _check_same(position, partitions)
@@ -95,7 +97,7 @@ class Positions:
         return {**position.by_partition, **self._at(special)}
 
     def bytes_per_offset(self, start: Offsets, latest: Offsets) -> dict[Partition, float]:
-        """What an offset weighs in each partition that has something, by a look at the batches at its start."""
+        """The average bytes per offset of each partition with a backlog, from a sample at its start."""
         weights: dict[Partition, float] = {}
         for (topic, index), offset in start.items():
             if offset >= latest.get((topic, index), 0):
@@ -113,9 +115,9 @@ class Positions:
 
 
 def _check_same(position: OffsetBound, partitions: set[Partition]) -> None:
-    """Offsets by partition are for all of them, and for no others, as in Spark's Kafka source."""
+    """Offsets by partition must name exactly the partitions that are read, as in Spark's Kafka source."""
     named = set(position.by_partition or ())
     for partition in sorted(partitions - named):
-        raise OptionError(f"the option {position.option} says nothing of {partition[0]}-{partition[1]}: name them all")
+        raise OptionError(f"the option {position.option} lacks {partition[0]}-{partition[1]}: name all partitions")
     for partition in sorted(named - partitions):
         raise OptionError(f"the option {position.option} names {partition[0]}-{partition[1]}, which is not read")

@@ -1,7 +1,7 @@
-"""Topics as Spark's batch and streaming sources. What to read is planned on the driver, read by workers.
+"""The batch and streaming readers of the data source: planned on the driver, executed by Spark's Python workers.
 
-Records are handed to Spark as Arrow batches, decoded in bulk. A worker holds one piece of a fetch at a time, whatever
-the backlog. Offsets are JSON as in Spark's Kafka source.
+Records are passed to Spark as Arrow batches, decoded in bulk. A worker holds one fetched piece at a time, whatever the
+backlog. Offsets are JSON as in Spark's Kafka source.
 """
 
 import logging
@@ -25,10 +25,10 @@ from headrace.pipelines.source.admission import Admission
 from headrace.pipelines.source.blocks import read_blocks
 from headrace.pipelines.source.offsets import (
     BEGAN,
-    Loss,
+    OffsetLoss,
+    OffsetRange,
     Offsets,
     Partition,
-    Range,
     began,
     from_json,
     ranges,
@@ -44,28 +44,28 @@ from headrace.wire import EARLIEST, Cluster, OffsetGone, Timeouts, WireError
 log = logging.getLogger(__name__)
 
 _FIRST_PATIENCE_S = 10.0
-"""A broker that was never reached is soon given up: its address is more likely wrong than it is away."""
+"""Patience for the first contact: a broker that never answered more likely has another address than an outage."""
 
 _clusters: dict[tuple[str, str, Timeouts], Cluster] = {}
 
 
 class DataLoss(SourceError):
-    """Offsets that were to be read are gone."""
+    """Offsets that were due to be read no longer exist."""
 
 
 class RangePartition(InputPartition):
-    """What one task reads."""
+    """The range of offsets that one task reads."""
 
-    def __init__(self, range_: Range) -> None:
+    def __init__(self, range_: OffsetRange) -> None:
         super().__init__(tuple(range_))
 
     @property
-    def range(self) -> Range:
-        return Range(*self.value)
+    def range(self) -> OffsetRange:
+        return OffsetRange(*self.value)
 
 
 def shared_cluster(options: SourceOptions) -> Cluster:
-    """One for this process: Spark uses its Python workers again, and their connections with them."""
+    """One per process and set of options: Spark reuses its Python workers, and their connections with them."""
     timeouts = _timeouts(options)
     key = (options.bootstrap, options.client_id, timeouts)
     if key not in _clusters:
@@ -77,8 +77,8 @@ def _timeouts(options: SourceOptions) -> Timeouts:
     return Timeouts(options.connect_timeout_s, options.request_timeout_s, options.patience_s)
 
 
-def _reached(options: SourceOptions) -> Cluster:
-    """A cluster that has answered once."""
+def _connect(options: SourceOptions) -> Cluster:
+    """The shared cluster, after a broker has answered within `_FIRST_PATIENCE_S`."""
     hasty = replace(_timeouts(options), patience_s=min(options.patience_s, _FIRST_PATIENCE_S))
     with Cluster(options.bootstrap, client_id=options.client_id, timeouts=hasty) as probe:
         probe.metadata(())
@@ -88,8 +88,8 @@ def _reached(options: SourceOptions) -> Cluster:
 # -- in a worker
 
 
-def read_range(options: SourceOptions, columns: Sequence[str], whole: Range) -> Iterator[pa.RecordBatch]:
-    """The records of a range that a reader may see, in Arrow batches of these columns."""
+def read_range(options: SourceOptions, columns: Sequence[str], whole: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """The visible records of a range, in Arrow batches of these columns."""
     cluster = shared_cluster(options)
     at = whole.start
     while at < whole.end:
@@ -117,21 +117,21 @@ def read_range(options: SourceOptions, columns: Sequence[str], whole: Range) -> 
             ) from error
 
 
-def _after_loss(cluster: Cluster, options: SourceOptions, rest: Range) -> int:
-    """Where to go on when the offsets at the start of `rest` are gone; an error if the user wants it to be one."""
+def _after_loss(cluster: Cluster, options: SourceOptions, rest: OffsetRange) -> int:
+    """Where to continue after deleted offsets at the start of `rest`; `DataLoss` with failOnDataLoss."""
     where = (rest.topic, rest.partition)
     first = cluster.list_offsets({where: EARLIEST})[where].offset
     if first > rest.start:
-        loss = Loss(*where, rest.start, min(first, rest.end))
+        loss = OffsetLoss(*where, rest.start, min(first, rest.end))
         after = first
     else:
-        loss = Loss(*where, rest.start, rest.end)
+        loss = OffsetLoss(*where, rest.start, rest.end)
         after = rest.end
     report_losses([loss], options)
     return after
 
 
-def report_losses(losses: Sequence[Loss], options: SourceOptions) -> None:
+def report_losses(losses: Sequence[OffsetLoss], options: SourceOptions) -> None:
     if not losses:
         return
     told = "; ".join(str(loss) for loss in losses[:5])
@@ -139,7 +139,7 @@ def report_losses(losses: Sequence[Loss], options: SourceOptions) -> None:
     if options.fail_on_data_loss:
         raise DataLoss(
             f"data was lost before it was read: {told}{more}; retention or a deletion removed it; "
-            "set failOnDataLoss=false to go on without it"
+            "set failOnDataLoss=false to continue without it"
         )
     log.warning("data was lost before it was read: %s%s", told, more)
 
@@ -148,14 +148,14 @@ def report_losses(losses: Sequence[Loss], options: SourceOptions) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """What is read, and which columns of it Spark wants."""
+class ReadRequest:
+    """A read as Spark describes it: options and columns, parsed on first use."""
 
     given: Mapping[str, str]
     columns: tuple[str, ...]
     streaming: bool
     problem: str = ""
-    """What is wrong with the columns, to be told when it can be."""
+    """Why the columns are invalid; raised on first use, since Spark would hide an error of the constructor."""
 
     def options(self) -> SourceOptions:
         if self.problem:
@@ -163,26 +163,26 @@ class Reading:
         return parse_source_options(self.given, streaming=self.streaming)
 
 
-def tasks(found: Sequence[Range], options: SourceOptions) -> list[RangePartition]:
+def tasks(found: Sequence[OffsetRange], options: SourceOptions) -> list[RangePartition]:
     parts = split(found, min_parts=options.min_partitions, max_records=options.max_records_per_partition)
     return [RangePartition(part) for part in parts]
 
 
 class BatchReader(DataSourceReader):
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: ReadRequest) -> None:
         self._reading = reading
 
     def partitions(self) -> list[InputPartition]:
         with hide_traceback():
             options = self._reading.options()
-            positions = Positions(_reached(options), options)
+            positions = Positions(_connect(options), options)
             wanted = positions.partitions(must_exist=True)
             start, end = positions.starting(wanted), positions.ending(wanted)
             end = _checked_end(start, end, options, positions)
             found, losses = ranges(start, end, positions.earliest(wanted))
             report_losses(losses, options)
-            # Spark makes a partition of its own where there is none; it must be one that reads nothing.
-            return [*tasks(found, options)] or [RangePartition(Range("", 0, 0, 0))]
+            # Without any partition Spark creates one itself, so give it one that reads nothing.
+            return [*tasks(found, options)] or [RangePartition(OffsetRange("", 0, 0, 0))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangePartition)
@@ -191,7 +191,7 @@ class BatchReader(DataSourceReader):
 
 
 def _checked_end(start: Offsets, end: Offsets, options: SourceOptions, positions: Positions) -> dict[Partition, int]:
-    """An end before the start is a mistake of who asked; of times it means that nothing is between them."""
+    """Check the end offsets: one before the start is an error, unless either is a time; then the range is empty."""
     latest = positions.latest(start)
     checked: dict[Partition, int] = {}
     for (topic, index), first in start.items():
@@ -202,16 +202,16 @@ def _checked_end(start: Offsets, end: Offsets, options: SourceOptions, positions
                 f"{latest[topic, index]}"
             )
         if first > until and not (options.starting.is_time or options.ending.is_time):
-            raise SourceError(f"{topic}-{index} is to be read from offset {first}, which is past its end at {until}")
+            raise SourceError(f"{topic}-{index} cannot be read from offset {first}: the read ends at {until}")
         checked[topic, index] = max(first, until)
     return checked
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Nothing is asked of the cluster, and no option is looked at, before Spark asks something: an error in the
-    constructor would be lost by Spark behind one of its own."""
+    """The streaming reader. It parses its options and connects on the first call: Spark would hide an error of the
+    constructor behind one of its own."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: ReadRequest) -> None:
         self._reading = reading
         self._state: _StreamState | None = None
 
@@ -219,7 +219,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _stream(self) -> "_StreamState":
         if self._state is None:
             options = self._reading.options()
-            self._state = _StreamState(options, _reached(options))
+            self._state = _StreamState(options, _connect(options))
         return self._state
 
     def initialOffset(self) -> dict[str, Any]:
@@ -244,8 +244,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if end is None or end == at:
                 return start
             if at == self._stream.began_at:
-                # Spark remembers where a micro-batch ends, and asks anew where the stream starts: "latest" would be
-                # another place by then, and after a restart the first micro-batch would lose its records.
+                # Spark stores where a micro-batch ends, but asks again where the stream starts: after a restart
+                # "latest" would be a later offset, and the first micro-batch would lose its records.
                 return {**to_json(end), BEGAN: to_json(at)}
             return to_json(end)
 
@@ -277,32 +277,32 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class _StreamState:
-    """What a stream knows on the driver between micro-batches."""
+    """The driver's state of a stream between micro-batches."""
 
     def __init__(self, options: SourceOptions, cluster: Cluster) -> None:
         self.options = options
         self.cluster = cluster
         self.latest: dict[Partition, int] | None = None
-        """What there was to read when it was last looked at."""
+        """The end offsets at the last trigger."""
         self.began_at: dict[Partition, int] | None = None
-        """Where the stream starts, once Spark has asked: of one with a checkpoint it does not."""
+        """The start of the stream, once Spark has asked for it; with a checkpoint Spark does not ask."""
         self._positions = Positions(cluster, options)
         self._admission = Admission(options, SystemClock())
         self._target: dict[Partition, int] | None = None
         self._committed: dict[Partition, int] = {}
 
     def initial(self) -> dict[Partition, int]:
-        """Where a stream without a checkpoint starts: looked up once, since Spark asks more than once."""
+        """Where a stream without a checkpoint starts; resolved once, since Spark asks repeatedly."""
         if self.began_at is None:
             self.began_at = self._positions.starting(self._positions.partitions(must_exist=True))
         return self.began_at
 
     def stop_at_latest(self) -> None:
-        """Read what is there now, and nothing that comes later."""
+        """End at the offsets of now, for `Trigger.AvailableNow`."""
         self._target = self._positions.latest(self._positions.partitions(must_exist=False))
 
     def admit(self, start: dict[Partition, int], *, everything: bool) -> dict[Partition, int] | None:
-        """Where the next micro-batch ends; None if there is none yet. Everything before `start` is done with."""
+        """Where the next micro-batch ends; None if it does not start yet. Everything before `start` is processed."""
         self.commit(start)
         existing = self._positions.partitions(must_exist=False)
         self._check_deleted(start, existing)
@@ -330,10 +330,10 @@ class _StreamState:
             return
         if self.options.fail_on_data_loss:
             raise DataLoss(
-                f"{' and '.join(gone)} was deleted or is not subscribed to any more, so what was not read of it is "
-                "lost; set failOnDataLoss=false to go on without it"
+                f"{' and '.join(gone)} was deleted or is no longer subscribed to, so its unread records are lost; "
+                "set failOnDataLoss=false to continue without them"
             )
-        log.warning("deleted or not subscribed to any more: %s", ", ".join(gone))
+        log.warning("deleted or no longer subscribed to: %s", ", ".join(gone))
 
     def tasks(self, start: dict[Partition, int], end: dict[Partition, int]) -> list[RangePartition]:
         earliest = self._positions.earliest(self._positions.existing(end))
@@ -342,7 +342,7 @@ class _StreamState:
         return tasks(found, self.options)
 
     def commit(self, end: dict[Partition, int]) -> None:
-        """Tell a group how far the stream is, for tools that show lag. The stream itself does not depend on it."""
+        """Commit the offsets to `commitGroup`, for tools that show lag. The stream does not depend on it."""
         if not self.options.commit_group or end == self._committed:
             return
         try:

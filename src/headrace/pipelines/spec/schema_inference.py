@@ -28,7 +28,7 @@ Values = list[tuple[int, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Exceptional:
+class ColumnOutliers:
     """A column in which a few messages have values of another type than the rest."""
 
     column: str
@@ -45,7 +45,7 @@ class Exceptional:
 
 
 @dataclass(frozen=True, slots=True)
-class Inferred:
+class InferredSchema:
     """What a sample of messages looks like."""
 
     looked_at: int
@@ -55,14 +55,14 @@ class Inferred:
     """By name, the type in SQL; for JSON only."""
     misfits: int = 0
     """Messages that do not fit: those that are no JSON objects, and those with exceptions."""
-    exceptions: tuple[Exceptional, ...] = ()
+    exceptions: tuple[ColumnOutliers, ...] = ()
 
     @property
     def schema(self) -> str:
         return ", ".join(f"{quoted(name)} {kind}" for name, kind in self.columns.items())
 
 
-def infer(payloads: Iterable[bytes | None]) -> Inferred:
+def infer(payloads: Iterable[bytes | None]) -> InferredSchema:
     """Tombstones are looked past. Where no message is a JSON object, the messages are text, or else raw bytes."""
     values = [(number, payload) for number, payload in enumerate(payloads) if payload is not None]
     objects = [(number, found) for number, payload in values if (found := _object(payload)) is not None]
@@ -70,8 +70,8 @@ def infer(payloads: Iterable[bytes | None]) -> Inferred:
         columns = _Columns()
         kinds = columns.fields("", objects, 0)
         misfits = len(values) - len(objects) + len(columns.misfits)
-        return Inferred(len(values), "json", kinds, misfits, tuple(columns.exceptions))
-    return Inferred(len(values), "text" if all(_is_text(payload) for _, payload in values) else "raw", {})
+        return InferredSchema(len(values), "json", kinds, misfits, tuple(columns.exceptions))
+    return InferredSchema(len(values), "text" if all(_is_text(payload) for _, payload in values) else "raw", {})
 
 
 def quoted(name: str) -> str:
@@ -97,7 +97,7 @@ class _Columns:
     """Finds the types of columns, and notes the exceptions to them."""
 
     def __init__(self) -> None:
-        self.exceptions: list[Exceptional] = []
+        self.exceptions: list[ColumnOutliers] = []
         self.misfits: set[int] = set()
         """The numbers of messages with exceptions."""
 
@@ -122,7 +122,7 @@ class _Columns:
         kind = _widest({kind for kind, _, _ in regular})
         if exceptions:
             number, other_kind = exceptions[0]
-            self.exceptions.append(Exceptional(path, kind, other_kind, number, len(exceptions), len(kinds)))
+            self.exceptions.append(ColumnOutliers(path, kind, other_kind, number, len(exceptions), len(kinds)))
             self.misfits.update(number for number, _ in exceptions)
         return self._with_inner(kind, path, [(number, value) for _, number, value in regular], depth)
 

@@ -4,7 +4,7 @@ A catalog that is named is an Iceberg REST catalog by its address (`http://catal
 configured for by its name (`.pyiceberg.yaml`, or `PYICEBERG_CATALOG__<NAME>__URI` and the like): that is the place for
 credentials. The files stay in the directory, so whoever serves the catalog, and whoever reads the table, must reach it.
 
-Which catalog a directory belongs to is noted in it, since what no catalog knows of is taken for a crash's leavings.
+Which catalog a directory belongs to is note in it, since what no catalog knows of is taken for a crash's leavings.
 """
 
 from pathlib import Path
@@ -26,7 +26,7 @@ _FORMAT = 1
 CATALOG_ERRORS = (SQLAlchemyError, RESTError, RequestException)
 
 
-class Noted(msgspec.Struct, frozen=True):
+class CatalogNote(msgspec.Struct, frozen=True):
     """What a directory whose catalog is elsewhere says."""
 
     catalog: str
@@ -46,10 +46,10 @@ def flat_identifier_of(name: str) -> Identifier:
     return ("_".join(namespace), table)
 
 
-def noted_catalog(root: Path) -> Noted | None:
+def read_catalog_note(root: Path) -> CatalogNote | None:
     """The catalog elsewhere that a directory belongs to."""
     try:
-        found = msgspec.json.decode(_note(root).read_bytes(), type=Noted)
+        found = msgspec.json.decode(_note(root).read_bytes(), type=CatalogNote)
     except FileNotFoundError:
         return None
     except msgspec.MsgspecError as error:
@@ -61,22 +61,22 @@ def noted_catalog(root: Path) -> Noted | None:
     return found
 
 
-def check_catalog(root: Path, catalog: str, table: str) -> Noted | None:
-    """What is to be noted in a directory before it is used with a catalog; `TableError` if it belongs to another."""
-    noted = noted_catalog(root)
+def check_catalog(root: Path, catalog: str, table: str) -> CatalogNote | None:
+    """What is to be note in a directory before it is used with a catalog; `TableError` if it belongs to another."""
+    note = read_catalog_note(root)
     if catalog and (root / OWN).exists():
         raise TableError(f"{root} has its catalog in the directory: leave the catalog out, or use another directory")
-    wanted = Noted(catalog, table) if catalog else None
-    if noted is not None and noted != wanted:
+    wanted = CatalogNote(catalog, table) if catalog else None
+    if note is not None and note != wanted:
         raise TableError(
-            f"{root} is the table {noted.table} of the catalog {noted.catalog}: name both, or use another directory"
+            f"{root} is the table {note.table} of the catalog {note.catalog}: name both, or use another directory"
         )
-    return wanted if noted is None else None
+    return wanted if note is None else None
 
 
-def note_catalog(root: Path, noted: Noted) -> tuple[Path, bytes]:
+def encode_catalog_note(root: Path, note: CatalogNote) -> tuple[Path, bytes]:
     """The file that notes it, and what is in it."""
-    return _note(root), msgspec.json.encode(noted)
+    return _note(root), msgspec.json.encode(note)
 
 
 def _note(root: Path) -> Path:

@@ -44,9 +44,9 @@ from headrace.pipelines.tables.catalogs import (
     NAMESPACE,
     check_catalog,
     close_catalog,
+    encode_catalog_note,
     flat_identifier_of,
     identifier_of,
-    note_catalog,
     open_catalog,
     tables_in,
 )
@@ -134,7 +134,7 @@ class IcebergStore:
             self.close()
             raise TableError(f"the catalog of {self.root} cannot be read, or nothing is in it yet: {error}") from None
         if to_note is not None and not read_only:
-            path, text = note_catalog(self.root, to_note)
+            path, text = encode_catalog_note(self.root, to_note)
             make_folders(self._disk, path.parent)
             new = path.with_name(f"{path.name}.new")
             new.unlink(missing_ok=True)

@@ -43,9 +43,9 @@ from headrace.pipelines.tables.store import (
     TableFile,
     TableState,
     TableStore,
-    locked,
+    has_catalog_note,
     make_folders,
-    noted_in,
+    table_lock,
 )
 from headrace.runtime.disk import Disk, OsDisk
 
@@ -86,7 +86,7 @@ class TableSink:
         """Add a batch to the table; False if it had been already. `query_id` tells apart the batches of queries with
         checkpoints of their own; without it Spark is asked for the running query's."""
         query = running_query_id(df) if query_id is None else query_id
-        with locked(self._root, "a table sink", wait_s=_LOCK_WAIT_S), self._open_store() as store:
+        with table_lock(self._root, "a table sink", wait_s=_LOCK_WAIT_S), self._open_store() as store:
             state = store.state()
             batches: dict[str, int] = json.loads(state.properties.get(_BATCHES, "{}"))
             if batches.get(query, -1) >= batch_id:
@@ -218,7 +218,7 @@ def open_store(options: TableOptions, disk: Disk) -> TableStore:
     if options.format == "parquet":
         if options.catalog:
             raise TableError(f'a catalog is for Iceberg tables: say format = "iceberg" for {root}')
-        if (root / "catalog.db").exists() or noted_in(root):
+        if (root / "catalog.db").exists() or has_catalog_note(root):
             raise TableError(f'{root} is an Iceberg table: say so with format = "iceberg"')
         return ManifestStore(root, disk=disk)
     if (root / HIDDEN / "commits").exists():

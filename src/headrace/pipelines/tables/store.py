@@ -103,13 +103,13 @@ class TableStore(Protocol):
     def close(self) -> None: ...
 
 
-def noted_in(root: Path) -> bool:
+def has_catalog_note(root: Path) -> bool:
     """Whether the directory is an Iceberg table whose catalog is elsewhere."""
     return (root / HIDDEN / CATALOG_NOTE).exists()
 
 
 @contextmanager
-def locked(root: Path, who: str, *, wait_s: float = 0.0) -> Iterator[None]:
+def table_lock(root: Path, who: str, *, wait_s: float = 0.0) -> Iterator[None]:
     """Be the only one who writes to a table; a process that ends, however it ends, lets go of the lock."""
     folder = root / HIDDEN
     folder.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.pipelines.archive.archiver import ArchiveOptions, Archiver
 from headrace.pipelines.archive.layout import read_archive
-from headrace.pipelines.archive.replay import Replay, replay
+from headrace.pipelines.archive.replay import ReplayFilter, replay
 from headrace.records.batch import iter_headers
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record, iter_records
@@ -46,13 +46,13 @@ def test_a_day_comes_back_as_it_was(cluster: Cluster, tmp_path: Path) -> None:
         archiver.run_once()
     view = read_archive(tmp_path)
     assert len(view.files) == 6
-    done = replay(cluster, view, "again", Replay(partitions=frozenset({1})))
+    done = replay(cluster, view, "again", ReplayFilter(partitions=frozenset({1})))
     assert done.records == 40
     assert [record[1:] for record in read(cluster, "again", 1)] == [record[1:] for record in sent]
     # One day of all partitions: the third shares a partition with the first.
     wanted = [record[1:] for record in sent if record.timestamp >= START_MS + DAY_MS]
-    done = replay(cluster, view, "again", Replay(since_ms=START_MS + DAY_MS, until_ms=START_MS + 2 * DAY_MS))
+    done = replay(cluster, view, "again", ReplayFilter(since_ms=START_MS + DAY_MS, until_ms=START_MS + 2 * DAY_MS))
     assert done.records == 3 * len(wanted)
     assert [record[1:] for record in read(cluster, "again", 0)] == wanted * 2
     with pytest.raises(TopicNotFound, match="headrace topic create nowhere"):
-        replay(cluster, view, "nowhere", Replay())
+        replay(cluster, view, "nowhere", ReplayFilter())

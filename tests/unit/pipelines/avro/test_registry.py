@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.pipelines.avro.registry import Files, Registry, RegistryUnavailable, avro_values
+from headrace.pipelines.avro.registry import RegistryUnavailable, SchemaFiles, SchemaRegistry, avro_values
 from headrace.pipelines.avro.schema import SchemaError
 
 TEXT = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]})
@@ -74,7 +74,7 @@ def framed(schema_id: int) -> bytes:
 
 def test_a_schema_is_asked_for_once(registry: FakeRegistry) -> None:
     registry.answers["/schemas/ids/7"] = {"schema": TEXT}
-    source = Registry(registry.url + "/")
+    source = SchemaRegistry(registry.url + "/")
     for _ in range(3):
         found = source.by_id(7)
         assert found is not None
@@ -83,7 +83,7 @@ def test_a_schema_is_asked_for_once(registry: FakeRegistry) -> None:
 
 
 def test_an_unknown_id_is_not_asked_for_every_time(registry: FakeRegistry) -> None:
-    source = Registry(registry.url)
+    source = SchemaRegistry(registry.url)
     assert source.by_id(8) is source.by_id(8) is None
     assert registry.asked == ["/schemas/ids/8"]
 
@@ -125,7 +125,7 @@ def test_values_are_read_by_the_registrys_ids_also_in_another_process(registry: 
 def test_a_failure_that_passes_is_waited_for(registry: FakeRegistry) -> None:
     registry.answers["/schemas/ids/7"] = {"schema": TEXT}
     registry.failures = 2
-    assert Registry(registry.url).by_id(7) is not None
+    assert SchemaRegistry(registry.url).by_id(7) is not None
 
 
 def test_a_registry_that_fails_is_no_fault_of_a_value(registry: FakeRegistry) -> None:
@@ -142,24 +142,24 @@ def test_a_registry_that_fails_is_no_fault_of_a_value(registry: FakeRegistry) ->
 def test_answers_that_make_no_sense_say_so(registry: FakeRegistry, answer: bytes) -> None:
     registry.answers["/schemas/ids/7"] = answer
     with pytest.raises(RegistryUnavailable, match="registry at"):
-        Registry(registry.url).by_id(7)
+        SchemaRegistry(registry.url).by_id(7)
 
 
 def test_nobody_answers(registry: FakeRegistry) -> None:
     url = registry.url
     registry.close()
     with pytest.raises(RegistryUnavailable, match=str(registry.port)):
-        Registry(url, timeout_s=1).by_id(7)
+        SchemaRegistry(url, timeout_s=1).by_id(7)
 
 
 def test_name_and_password_are_sent_and_not_shown(registry: FakeRegistry) -> None:
     registry.answers["/schemas/ids/7"] = {"schema": TEXT}
     url = registry.url.replace("http://", "http://me:s%40crat@")
-    assert Registry(url).by_id(7) is not None
+    assert SchemaRegistry(url).by_id(7) is not None
     assert registry.authorization == "Basic " + base64.b64encode(b"me:s@crat").decode()
     registry.failures = 100
     with pytest.raises(RegistryUnavailable) as caught:
-        Registry(url).by_id(8)
+        SchemaRegistry(url).by_id(8)
     assert "crat" not in str(caught.value)
 
 
@@ -171,7 +171,7 @@ def test_files_by_id(tmp_path: Path) -> None:
     found = values.decode(pa.array([framed(7), framed(8)]))
     assert found.columns.to_pylist() == [{"id": "a"}, None]
     assert found.reasons.to_pylist() == [None, "there is no schema of id 8"]
-    assert Files({}).by_id(1) is None
+    assert SchemaFiles({}).by_id(1) is None
 
 
 def test_one_file_for_values_without_ids(tmp_path: Path) -> None:

@@ -1,7 +1,14 @@
 import json
 from typing import Any
 
-from headrace.pipelines.control.progress import Book, ProgressFiles, lag_of, parse_offsets, prometheus, read_batch
+from headrace.pipelines.control.progress import (
+    ProgressFiles,
+    RunProgress,
+    lag_of,
+    parse_offsets,
+    prometheus,
+    read_batch,
+)
 
 REPORT = {
     "batchId": 7,
@@ -32,7 +39,7 @@ def test_a_report_of_spark_in_our_words():
 
 
 def test_a_report_of_a_query_that_waits_adds_nothing():
-    book = Book(["sink"], [])
+    book = RunProgress(["sink"], [])
     book.add(read_batch("sink", REPORT))
     book.add(read_batch("sink", {**REPORT, "durationMs": {"latestOffset": 1}}))
     assert book.queries["sink"].batches == 1
@@ -48,7 +55,7 @@ def test_a_report_of_another_source_has_no_offsets():
 
 
 def test_a_pipeline_is_as_far_as_the_slowest_of_its_queries():
-    book = Book(["sink"], ["dead-letters-source"])
+    book = RunProgress(["sink"], ["dead-letters-source"])
     book.add(read_batch("sink", REPORT))
     assert book.committed() == {}
     letters = {**REPORT, "sources": [{"endOffset": {"orders": {"0": 3, "1": 9}}}]}
@@ -60,7 +67,7 @@ def test_a_pipeline_is_as_far_as_the_slowest_of_its_queries():
 
 
 def test_progress_is_kept_in_two_files(tmp_path):
-    book = Book(["sink"], [])
+    book = RunProgress(["sink"], [])
     batch = read_batch("sink", REPORT)
     files = ProgressFiles("revenue", tmp_path / "progress.jsonl", tmp_path / "metrics.prom")
     for _ in range(2):

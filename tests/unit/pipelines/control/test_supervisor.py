@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.pipelines.control.folder import AlreadyRunning, Lock, StateFolder, read_json
+from headrace.pipelines.control.folder import AlreadyRunning, ProcessLock, StateFolder, read_json
 from headrace.pipelines.control.supervisor import Supervisor, start_in_background, wait_before
 from tests.waiting import until
 
@@ -94,29 +94,29 @@ def test_the_command_hears_of_the_supervisors_death_by_its_standard_input(tmp_pa
 def test_a_lock_is_held_by_one_and_gone_with_its_process(tmp_path):
     path = tmp_path / "run.lock"
     code = (
-        "import sys, pathlib; from headrace.pipelines.control.folder import Lock\n"
-        f"lock = Lock(pathlib.Path({str(path)!r})).take('x'); print('held', flush=True); sys.stdin.read()"
+        "import sys, pathlib; from headrace.pipelines.control.folder import ProcessLock\n"
+        f"lock = ProcessLock(pathlib.Path({str(path)!r})).take('x'); print('held', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(program(code), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
-        assert Lock(path).holder() == process.pid
+        assert ProcessLock(path).holder() == process.pid
         with pytest.raises(AlreadyRunning, match=rf"revenue is already running \(process {process.pid}\)"):
-            Lock(path).take("revenue")
+            ProcessLock(path).take("revenue")
         process.kill()
         process.wait(WAIT_S)
-    assert Lock(path).holder() is None
-    with Lock(path).take("revenue"):
+    assert ProcessLock(path).holder() is None
+    with ProcessLock(path).take("revenue"):
         pass
 
 
 def test_a_reset_keeps_the_old_checkpoint(tmp_path):
     folder = StateFolder(tmp_path)
-    assert folder.begin_anew({}) is None
+    assert folder.reset_checkpoint({}) is None
     (folder.checkpoint / "sink").mkdir(parents=True)
-    first = folder.begin_anew({"source": {"orders": {"0": 5}}})
+    first = folder.reset_checkpoint({"source": {"orders": {"0": 5}}})
     (folder.checkpoint / "sink").mkdir(parents=True)
-    second = folder.begin_anew({"source": {"orders": {"0": 6}}})
+    second = folder.reset_checkpoint({"source": {"orders": {"0": 6}}})
     assert folder.read_start() == {"source": {"orders": {"0": 6}}}
     assert not folder.checkpoint.exists()
     assert set(tmp_path.glob("checkpoint.*")) == {first, second}

@@ -82,10 +82,10 @@ def test_patterns_take_no_internal_topics() -> None:
 WRONG_IN_STREAMS = [
     ({"startingOfsets": "earliest"}, "there is no option startingofsets for reading; did you mean startingOffsets?"),
     ({"nonsense": "1"}, "there is no option nonsense for reading"),
-    ({"path": "x"}, "not by load(path)"),
+    ({"path": "x"}, "not load(path)"),
     ({"topic": "x"}, "topic is for writing"),
     ({"bootstrap.servers": "x"}, "its name is kafka.bootstrap.servers"),
-    ({"kafka.auto.offset.reset": "earliest"}, "where to start is said by startingOffsets"),
+    ({"kafka.auto.offset.reset": "earliest"}, "startingOffsets sets where to start"),
     ({"kafka.sasl.mechanism": "PLAIN"}, "does not speak TLS or SASL yet"),
     ({"kafka.security.protocol": "SSL"}, "speaks PLAINTEXT only"),
     ({"assign": '{"orders": [0]}'}, "subscribe and assign are given"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.pipelines.tables.iceberg import IcebergStore
-from headrace.pipelines.tables.store import ManifestStore, TableError, TableFile, TableState, TableStore, locked
+from headrace.pipelines.tables.store import ManifestStore, TableError, TableFile, TableState, TableStore, table_lock
 from headrace.runtime.clock import ManualClock, SystemClock
 from headrace.runtime.disk import OsDisk
 from headrace.testing.disks import FaultyDisk
@@ -83,9 +83,9 @@ def test_removed_files_stay_for_a_while_and_then_go(kind: str, tmp_path: Path) -
 
 def test_two_writers_at_once_are_refused(tmp_path: Path) -> None:
     refused = pytest.raises(TableError, match="archiver of orders, process")
-    with locked(tmp_path, "the archiver of orders"), refused, locked(tmp_path, "another"):
+    with table_lock(tmp_path, "the archiver of orders"), refused, table_lock(tmp_path, "another"):
         pass
-    with locked(tmp_path, "another"):
+    with table_lock(tmp_path, "another"):
         pass
 
 
