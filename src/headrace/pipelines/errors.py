@@ -1,12 +1,12 @@
-"""What goes wrong with a pipeline.
+"""Errors of pipelines.
 
 HeadraceError
 └── PipelineError
-    ├── SpecError         the file says something that makes no sense; names the file and the line
-    ├── NotReady          what pipelines need is not there: Java, a broker, a topic
-    └── PipelineFailed    a pipeline ran and stopped by a failure; the reason in one sentence
+    ├── SpecError         the pipeline file is invalid; the message has the file and the line
+    ├── NotReady          a prerequisite is missing: Java, a broker, a topic
+    └── PipelineFailed    a running pipeline stopped because of an error; the message has the cause
 
-Every message is one sentence for the person at the terminal; the whole trace is in the log of the pipeline.
+Every message is one sentence; the full traceback is in the log of the pipeline.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ class PipelineError(HeadraceError):
 
 
 class SpecError(PipelineError):
-    """The file of a pipeline is wrong at `line` (None: as a whole)."""
+    """A pipeline file is invalid at `line` (None: as a whole)."""
 
     def __init__(self, file: Path, line: int | None, problem: str) -> None:
         super().__init__(f"{file}:{line}: {problem}" if line else f"{file}: {problem}")
@@ -29,8 +29,8 @@ class SpecError(PipelineError):
 
 
 class NotReady(PipelineError):
-    """Something that has to be there before a pipeline can run is not."""
+    """A prerequisite for running a pipeline is missing."""
 
 
 class PipelineFailed(PipelineError):
-    """A pipeline stopped because of a failure."""
+    """A running pipeline stopped because of an error."""

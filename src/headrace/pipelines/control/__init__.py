@@ -1,1 +1,1 @@
-"""Operating pipelines without Spark: their folders, progress, lag, topics and supervision."""
+"""Operating pipelines without Spark: state folders, progress, lag, topics and supervision."""

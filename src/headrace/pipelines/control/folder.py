@@ -1,17 +1,17 @@
-"""The folder in which a pipeline keeps what it must remember: `<state-dir>/<name>/`.
+"""The state folder of a pipeline: `<state-dir>/<name>/`.
 
-    version                of this layout, a number; a folder without it was made by 0.1 and is of version 1
-    checkpoint/<query>/    Spark's own: offsets, commits and state of each query
+    version                the version of this layout; a folder without it was created by 0.1 and has version 1
+    checkpoint/<query>/    Spark's checkpoint: offsets, commits and state of each query
     checkpoint/<query>/rejected.json    records that failed in the steps of the query; see `dead_letters/rejects.py`
     sinks.json             the topics that the last run wrote to, with the options of their sinks
-    start.json             where the queries begin when they have no checkpoint (written by `reset`)
-    progress.jsonl         one line for each batch; metrics.prom is the same for Prometheus
-    run.json               how the last `headrace pipeline run` went, supervisor.json the same of `start`
-    log, spark.log         what the pipeline and Spark had to say, bounded
-    run.lock, supervisor.lock    held by the process that runs it; the file names its pid
+    start.json             start offsets of queries without a checkpoint (written by `reset`)
+    progress.jsonl         one line per batch; metrics.prom is the same for Prometheus
+    run.json               status of the last `headrace pipeline run`; supervisor.json the same for `start`
+    log, spark.log         logs of the pipeline and of Spark, of bounded size
+    run.lock, supervisor.lock    held by the running process; the file has its pid
 
-A lock is the system's own (`flock`): it goes away with the process, however that ends, so a pid in a file whose lock
-nobody holds is known to be stale and is never signalled.
+Locks are `flock` locks: the system releases them when the process ends, however it ends. A pid in a file that is not
+locked is stale and is never signalled.
 """
 
 import fcntl
@@ -30,16 +30,16 @@ from headrace.pipelines.errors import PipelineError
 
 DEFAULT_STATE_DIR = Path("headrace-pipelines")
 VERSION = 1
-"""Of the folder's layout. A newer one is refused: going on with half of what it says could write rows twice."""
+"""Version of the folder's layout. A newer one is refused: ignoring a part of it could write rows twice."""
 
 
 class AlreadyRunning(PipelineError):
-    """Another process has the pipeline."""
+    """Another process runs the pipeline."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateFolder:
-    """The places in a pipeline's folder."""
+    """The files in a pipeline's state folder."""
 
     root: Path
 
@@ -73,7 +73,7 @@ class StateFolder:
 
     @property
     def run_state(self) -> Path:
-        """How the last run outside of a supervisor went: `RunStatus` as JSON."""
+        """The status of the last run without a supervisor: `RunStatus` as JSON."""
         return self.root / "run.json"
 
     @property
@@ -81,7 +81,7 @@ class StateFolder:
         return self.root / "supervisor.json"
 
     def make(self) -> None:
-        """Make the folder for a run, or go on with it; `PipelineError` if a newer Headrace has written it."""
+        """Create the folder if needed; `PipelineError` if a newer Headrace has written it."""
         self.check_version()
         self.root.mkdir(parents=True, exist_ok=True)
         if not self._version.exists():
@@ -92,7 +92,7 @@ class StateFolder:
         return self.root / "version"
 
     def check_version(self) -> None:
-        """Raise `PipelineError` if a newer Headrace has written the folder. Nothing is changed."""
+        """Raise `PipelineError` if a newer Headrace has written the folder. Changes nothing."""
         try:
             text = self._version.read_text("utf-8").strip()
         except OSError:
@@ -105,26 +105,26 @@ class StateFolder:
             )
 
     def read_start(self) -> dict[str, dict[str, dict[str, int]]]:
-        """Where a reset wants each source to begin: source, topic, partition, offset."""
+        """The start offsets of a reset: source, topic, partition, offset."""
         self.check_version()
         found: dict[str, dict[str, dict[str, int]]] = read_json(self.root / "start.json") or {}
         return found
 
     def read_sinks(self) -> dict[str, dict[str, str]]:
-        """The options of each query that writes to topics, as the last run had them."""
+        """The sink options of each query that writes to topics, from the last run."""
         self.check_version()
         found: dict[str, dict[str, str]] = read_json(self.root / "sinks.json") or {}
         return found
 
     def write_sinks(self, sinks: Mapping[str, Mapping[str, str]]) -> None:
-        """Note them for whoever has to end what a run left open, and has only the pipeline's name."""
+        """Store the sink options, so that a command with only the pipeline's name can end open transactions."""
         write_json(self.root / "sinks.json", sinks)
 
     def reset_checkpoint(self, start: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Path | None:
-        """Set the checkpoint aside, and let the next run begin at `start`; where the old checkpoint now is.
+        """Move the checkpoint away and store `start` as the start offsets of the next run; returns the backup's path.
 
-        The old checkpoint goes first: a crash in between leaves a pipeline that begins where its file says, with the
-        backup there to be put back, and never one that goes on with half of each.
+        The checkpoint is moved first: after a crash in between, the pipeline starts where its file says, and the backup
+        can be restored. It never continues with one half of each.
         """
         self.check_version()
         backup = None
@@ -140,14 +140,14 @@ class StateFolder:
 
 
 class ProcessLock:
-    """A file that one process at a time holds."""
+    """A lock file that one process at a time holds."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: IO[str] | None = None
 
     def take(self, what: str) -> "ProcessLock":
-        """Hold it until `release` or the end of the process. Raises `AlreadyRunning` if another process does."""
+        """Hold the lock until `release` or the end of the process; `AlreadyRunning` if another process holds it."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         file = self._path.open("a+")
         try:
@@ -168,7 +168,7 @@ class ProcessLock:
             self._file = None
 
     def holder(self) -> int | None:
-        """The pid of the process that holds the lock; None if nobody does."""
+        """The pid of the process that holds the lock; None if it is free."""
         try:
             file = self._path.open("r")
         except OSError:
@@ -195,7 +195,7 @@ RunState = Literal["running", "ended", "stopped", "failed"]
 
 @dataclass(slots=True)
 class RunStatus:
-    """A run as `status` tells of it."""
+    """The status of a run, for `headrace pipeline status`."""
 
     state: RunState = "running"
     since_s: float = 0.0
@@ -204,7 +204,7 @@ class RunStatus:
 
 @contextmanager
 def recorded_run(folder: StateFolder, *, supervised: bool) -> Iterator[RunStatus]:
-    """Let `status` know of a run: that it is under way, and how it has ended. A supervisor does that itself."""
+    """Store the status of a run while it runs and when it has ended; a supervisor does this itself."""
     run = RunStatus(since_s=time.time())
     if supervised:
         yield run
@@ -224,7 +224,7 @@ def recorded_run(folder: StateFolder, *, supervised: bool) -> Iterator[RunStatus
 
 
 def read_json(path: Path) -> Any:
-    """What a file of ours says; None if it is not there or not whole."""
+    """The content of a JSON file; None if it is missing or incomplete."""
     try:
         return json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
@@ -232,7 +232,7 @@ def read_json(path: Path) -> Any:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace a file as a whole: a reader sees the old or the new, never a part."""
+    """Replace a file atomically: a reader sees the old or the new content."""
     replace_text(path, json.dumps(value))
 
 

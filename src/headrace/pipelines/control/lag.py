@@ -1,4 +1,4 @@
-"""How far a pipeline is in its topics, and where a reset takes it. Talks to the broker; needs no Spark."""
+"""The lag of a pipeline, and the start offsets of a reset, from the brokers."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from headrace.wire import EARLIEST, READ_COMMITTED, Cluster, Partition, WireErro
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """A partition that a pipeline reads: what is there, and how far the pipeline is (None: it has not begun)."""
+    """Offsets of a partition that a pipeline reads; `committed` is None before the first commit."""
 
     source: str
     topic: str
@@ -25,7 +25,7 @@ class PartitionLag:
 
 
 def positions(spec: Spec) -> list[PartitionLag]:
-    """Every partition of every source, as the mirror group and the broker have it."""
+    """Every partition of every source, with the offsets of the broker and of the mirror group."""
     found: list[PartitionLag] = []
     for name, source in spec.streams.items():
         bootstrap = spec.bootstrap_of(source)
@@ -53,7 +53,7 @@ def _partitions(cluster: Cluster, source: Source) -> list[Partition]:
 
 @dataclass(frozen=True, slots=True)
 class PipelineReset:
-    """Where a reset goes: one of these."""
+    """The target of a reset: exactly one of these."""
 
     to_earliest: bool = False
     to_latest: bool = False
@@ -62,7 +62,7 @@ class PipelineReset:
 
 
 def targets(spec: Spec, target: PipelineReset) -> dict[str, dict[Partition, int]]:
-    """By source, the offset to begin with in each partition, inside of what there is."""
+    """By source, the start offset of each partition, within its existing offsets."""
     found: dict[str, dict[Partition, int]] = {}
     known = positions(spec)
     if target.to_offsets is not None:
@@ -103,7 +103,7 @@ def _at_time(spec: Spec, source: Source, mine: list[PartitionLag], time_ms: int 
 
 
 def mirror_to(spec: Spec, offsets: dict[str, dict[Partition, int]]) -> None:
-    """Let the mirror group say that the pipeline is at `offsets`."""
+    """Commit `offsets` to the mirror group."""
     for name, source in spec.streams.items():
         if offsets.get(name):
             try:

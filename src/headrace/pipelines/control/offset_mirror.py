@@ -1,6 +1,6 @@
-"""A consumer group that mirrors how far a pipeline is, so that every tool that shows the lag of groups shows its lag.
+"""Mirrors the offsets of a pipeline to a consumer group, so that any tool that shows the lag of groups shows its lag.
 
-The checkpoint is what counts; this is for people. So a commit that fails is logged, and the pipeline goes on.
+The pipeline itself restarts from its checkpoint. A failed commit to the group is therefore only logged.
 """
 
 import logging
@@ -14,13 +14,15 @@ _log = logging.getLogger("headrace.pipelines")
 
 
 class OffsetMirror:
+    """Commits offsets to the pipeline's consumer group, on the cluster of each source."""
+
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
         self._clusters: dict[str, Cluster] = {}
         self._committed: Offsets = {}
 
     def commit(self, offsets: Offsets) -> None:
-        """Let the group say that everything before `offsets` is done."""
+        """Commit the offsets that have changed since the last call."""
         fresh = {where: offset for where, offset in offsets.items() if self._committed.get(where) != offset}
         by_cluster: dict[str, Offsets] = {}
         for source in self._spec.streams.values():
@@ -36,7 +38,7 @@ class OffsetMirror:
         try:
             cluster.commit_offsets(self._spec.group, offsets)
         except WireError as error:
-            _log.warning("how far the pipeline is was not told to the group %s: %s", self._spec.group, error)
+            _log.warning("the offsets were not committed to the mirror group %s: %s", self._spec.group, error)
         else:
             self._committed |= offsets
 

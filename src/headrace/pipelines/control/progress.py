@@ -28,7 +28,7 @@ class BatchProgress:
     rows_in: int
     rows_out: int
     bad: int
-    """Records that did not fit or failed in a step. In the query of the dead letters: those that were written."""
+    """Records that failed to decode or failed in a step. In a dead-letter query: the dead letters written."""
     in_per_s: float
     state_rows: int
     state_bytes: int
@@ -38,7 +38,7 @@ class BatchProgress:
     letters: int = 0
     """Dead letters of records that failed in the steps of the query."""
     did_work: bool = True
-    """False for the report of a query that waits for data."""
+    """False for the report of an idle query."""
     offsets: Offsets = field(default_factory=dict)
 
     def as_json(self) -> str:
@@ -48,7 +48,7 @@ class BatchProgress:
 
 
 def read_batch(query: str, report: Mapping[str, Any]) -> BatchProgress:
-    """Spark's report of a batch (its JSON), as of `StreamingQuery.lastProgress`."""
+    """Parse Spark's report of a batch (the JSON of `StreamingQuery.lastProgress`)."""
     observed: Mapping[str, Any] = report.get("observedMetrics") or {}
     states = report.get("stateOperators") or []
     sources = report.get("sources") or []
@@ -85,7 +85,7 @@ def read_report(query: str, text: str) -> BatchProgress:
 
 
 def parse_offsets(value: Any) -> Offsets:
-    """`{"orders":{"0":5}}`, as text or parsed; anything else has no offsets in it."""
+    """Offsets from `{"orders":{"0":5}}`, as text or parsed; empty for anything else."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -105,7 +105,7 @@ def parse_offsets(value: Any) -> Offsets:
 
 
 def lag_of(end: Offsets, latest: Offsets) -> int:
-    """How many records there are past `end`."""
+    """The number of offsets past `end`."""
     return sum(max(0, offset - end.get(where, 0)) for where, offset in latest.items())
 
 
@@ -118,7 +118,7 @@ def _nested(offsets: Offsets) -> dict[str, dict[str, int]]:
 
 @dataclass(slots=True)
 class QueryTotals:
-    """A query since the pipeline started."""
+    """Totals of a query since the pipeline started."""
 
     last: BatchProgress
     batches: int = 0
@@ -131,7 +131,7 @@ class QueryTotals:
 
 
 class RunProgress:
-    """The batches of all queries of a run, added up."""
+    """The batches of all queries of a run, added up by query."""
 
     def __init__(self, queries: Iterable[str], dead_letter_queries: Iterable[str]) -> None:
         self._all = [*queries, *dead_letter_queries]
@@ -155,7 +155,7 @@ class RunProgress:
 
     @property
     def bad(self) -> int:
-        """Records that did not fit; every query sees all of its sources, so it is not the sum."""
+        """Records that failed; every query reads all of its sources, so this is the maximum and not the sum."""
         return max((each.bad for each in self.queries.values()), default=0)
 
     @property
@@ -168,7 +168,7 @@ class RunProgress:
         return max((each.last.lag for each in self.queries.values()), default=0)
 
     def committed(self) -> Offsets:
-        """How far all queries are. A partition counts once every query that reads its topic has been heard of."""
+        """Per partition, the lowest offset of all queries; empty until every query has reported."""
         if len(self._offsets) < len(self._all):
             return {}
         lowest: Offsets = {}
@@ -179,7 +179,7 @@ class RunProgress:
 
 
 class ProgressFiles:
-    """`progress.jsonl`, which begins anew at 10 MB keeping one predecessor, and `metrics.prom`."""
+    """Writes `progress.jsonl`, which is rotated at 10 MB with one predecessor, and `metrics.prom`."""
 
     def __init__(self, pipeline: str, progress: Path, metrics: Path) -> None:
         self._pipeline = pipeline
@@ -197,19 +197,19 @@ class ProgressFiles:
 _METRICS: tuple[tuple[str, str, str, Callable[[QueryTotals], float]], ...] = (
     ("rows_in_total", "counter", "Records read.", lambda each: each.rows_in),
     ("rows_out_total", "counter", "Rows written.", lambda each: each.rows_out),
-    ("bad_records_total", "counter", "Records that did not fit.", lambda each: each.bad),
-    ("late_rows_total", "counter", "Rows that came after the watermark.", lambda each: each.late_rows),
-    ("batches_total", "counter", "Batches done.", lambda each: each.batches),
+    ("bad_records_total", "counter", "Records that failed to decode or failed in a step.", lambda each: each.bad),
+    ("late_rows_total", "counter", "Rows dropped as later than the watermark.", lambda each: each.late_rows),
+    ("batches_total", "counter", "Batches completed.", lambda each: each.batches),
     ("busy_seconds_total", "counter", "Time spent in batches.", lambda each: each.busy_ms / 1000),
     ("batch_duration_seconds", "gauge", "Time of the last batch.", lambda each: each.last.duration_ms / 1000),
     ("lag_records", "gauge", "Records still to read.", lambda each: each.last.lag),
-    ("state_rows", "gauge", "Rows kept in state.", lambda each: each.last.state_rows),
-    ("state_bytes", "gauge", "Memory of the state.", lambda each: each.last.state_bytes),
+    ("state_rows", "gauge", "Rows in the state store.", lambda each: each.last.state_rows),
+    ("state_bytes", "gauge", "Memory of the state store.", lambda each: each.last.state_bytes),
 )
 
 
 def prometheus(pipeline: str, book: RunProgress) -> str:
-    """The text that Prometheus's node exporter collects from a folder."""
+    """The metrics as text, for the textfile collector of Prometheus's node exporter."""
     lines = []
     for name, kind, help_, value in _METRICS:
         lines += [f"# HELP headrace_pipeline_{name} {help_}", f"# TYPE headrace_pipeline_{name} {kind}"]

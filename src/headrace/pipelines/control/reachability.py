@@ -1,5 +1,5 @@
-"""Whether brokers can be reached at all, asked once before work begins: a wrong address is an error within seconds, and
-not after the time for which a broker that is away is waited for."""
+"""Checks once, before work begins, that brokers answer: a wrong address is an error within seconds, instead of after
+the retries for a broker that is temporarily down."""
 
 import time
 from collections.abc import Iterable
@@ -11,21 +11,21 @@ from headrace.pipelines.spec.model import Spec
 from headrace.wire import Cluster, TimedOut, Timeouts, WireError
 
 WITHIN_S = 2.5
-"""All brokers of a pipeline together have this long to answer."""
+"""Time limit for all brokers of a pipeline together."""
 _ONCE = Timeouts(connect_s=2.0, request_s=WITHIN_S, patience_s=0.0)
 
 
 def brokers_of(spec: Spec) -> list[str]:
-    """The addresses that a pipeline needs, each once."""
+    """The bootstrap servers of a pipeline, without duplicates."""
     read = [spec.bootstrap_of(source) for source in spec.streams.values()]
     written = [spec.bootstrap_of(sink) for sink in spec.sinks.values() if sink.topic is not None]
     return [*dict.fromkeys([*read, *written])]
 
 
 def check_reached(bootstraps: Iterable[str]) -> None:
-    """Raise `NotReady` if no broker answers at one of these within `WITHIN_S`.
+    """Raise `NotReady` if no broker of one of these bootstrap servers answers within `WITHIN_S`.
 
-    All addresses are asked at the same time; one that answers is enough for bootstrap servers that name several.
+    All addresses are tried at the same time; of a list of servers, one that answers is enough.
     """
     servers = {each: _addresses(each) for each in bootstraps}
     threads = DaemonThreads(max(1, sum(map(len, servers.values()))), "headrace-reach")
@@ -40,7 +40,7 @@ def check_reached(bootstraps: Iterable[str]) -> None:
 
 
 def _addresses(bootstrap: str) -> list[str]:
-    """Each address by itself. Without one, `Cluster` says what is wrong."""
+    """The addresses of bootstrap servers, one by one. For an empty list, `Cluster` raises the error."""
     return [each.strip() for each in bootstrap.split(",") if each.strip()] or [bootstrap]
 
 
@@ -50,7 +50,7 @@ def _ask(address: str) -> None:
 
 
 def _failure(answers: dict[Future[None], str], deadline_s: float) -> str:
-    """Why no address answers; empty as soon as one does."""
+    """Why no address answered; empty as soon as one does."""
     reasons: dict[str, str] = {}
     try:
         for done in as_completed(answers, timeout=max(0.0, deadline_s - time.monotonic())):

@@ -1,4 +1,4 @@
-"""A few messages of a topic, to learn from or to try a pipeline on. Needs no Spark."""
+"""Samples of a topic, to infer its schema or to preview a pipeline."""
 
 from headrace.client.message import Message
 from headrace.pipelines.source.messages import read_messages
@@ -8,9 +8,9 @@ _MAX_BYTES = 16 * 1024 * 1024
 
 
 def newest_messages(cluster: Cluster, topic: str, count: int) -> list[Message] | None:
-    """About the last `count` messages of a topic, evenly over its partitions; None if there is no such topic.
+    """About the last `count` messages of a topic, evenly over its partitions; None if the topic does not exist.
 
-    They are 16 MiB at the most, and one.
+    Reading stops with the message that exceeds 16 MiB in total.
     """
     found = cluster.metadata([topic]).get(topic)
     if found is None:
@@ -23,7 +23,7 @@ def newest_messages(cluster: Cluster, topic: str, count: int) -> list[Message] |
     messages: list[Message] = []
     size_bytes = 0
     for number, where in enumerate(filled):
-        # What a small partition does not have is left to the larger ones.
+        # Larger partitions make up for small ones.
         share = -(-(count - len(messages)) // (len(filled) - number))
         end = ends[where].offset
         for each in read_messages(cluster, *where, max(starts[where].offset, end - share), end):

@@ -1,11 +1,11 @@
-"""Keeps a pipeline running in the background: `python -m headrace.pipelines.control.supervisor FOLDER -- COMMAND…`.
+"""Runs a pipeline in the background: `python -m headrace.pipelines.control.supervisor FOLDER -- COMMAND…`.
 
-It starts the command, which runs the pipeline, and starts it again when it fails, after a while that doubles up to a
-minute; a run that lasted begins with a short while again. A command that ends well, or says that its file is wrong
-(exit code 2), is not started again. SIGTERM ends both, the pipeline after its batch.
+It starts the command that runs the pipeline, and restarts it after a failure with exponential backoff up to a minute; a
+run of at least a minute resets the backoff. A command that succeeds, or exits with code 2 (the file is invalid), is not
+restarted. SIGTERM stops both, the pipeline after its current batch.
 
-What the command prints goes to the pipeline's log, which is bounded. The command's standard input is a pipe that ends
-with the supervisor, however that ends: a pipeline never runs on without one.
+The command's output goes to the pipeline's log, which has a bounded size. The command's standard input is a pipe that
+closes when the supervisor ends, however it ends: a pipeline never outlives its supervisor.
 """
 
 import logging
@@ -35,7 +35,7 @@ FILE_IS_WRONG = 2
 
 @dataclass(slots=True)
 class PipelineStatus:
-    """What `headrace pipeline status` shows, beside the progress."""
+    """The state of a supervised pipeline, for `headrace pipeline status`."""
 
     state: Literal["starting", "running", "waiting", "ended", "failed", "stopped"] = "starting"
     pid: int | None = None
@@ -46,12 +46,12 @@ class PipelineStatus:
 
 
 def wait_before(failures: int) -> float:
-    """How long to wait after so many failures in a row."""
+    """The backoff after this many consecutive failures."""
     return RESTART_DELAY_S.after(failures)
 
 
 def log_handler(log: Path) -> logging.Handler:
-    """A log that takes at most 20 MB."""
+    """A rotating log of at most 20 MB."""
     log.parent.mkdir(parents=True, exist_ok=True)
     return logging.handlers.RotatingFileHandler(
         log, maxBytes=LOG_BYTES, backupCount=LOG_FILES - 1, encoding="utf-8", errors="replace"
@@ -59,7 +59,7 @@ def log_handler(log: Path) -> logging.Handler:
 
 
 class Supervisor:
-    """Runs until the command has ended for good or `stop` was called."""
+    """Runs the command until it succeeds, must not be restarted, or `stop` is called."""
 
     def __init__(
         self, folder: StateFolder, command: Sequence[str], *, first_wait_s: float = RESTART_DELAY_S.first
@@ -79,7 +79,7 @@ class Supervisor:
         self._stopping.set()
 
     def run(self) -> int:
-        """The exit code: 0 when the command ended well or was stopped."""
+        """Run until the end; returns the exit code, 0 if the command succeeded or was stopped."""
         failures = 0
         while True:
             started = time.monotonic()
@@ -92,7 +92,7 @@ class Supervisor:
                 return self._finish("failed", code)
             failures = 1 if time.monotonic() - started >= LASTED_S else failures + 1
             wait_s = wait_before(failures) * self._first_wait_s / RESTART_DELAY_S.first
-            self._tell("waiting", next_start_s=time.time() + wait_s)
+            self._write_status("waiting", next_start_s=time.time() + wait_s)
             self._log.info("the pipeline ended with code %d, it is started again in %.0f s", code, wait_s)
             if self._stopping.wait(wait_s):
                 return self._finish("stopped", 0)
@@ -102,7 +102,7 @@ class Supervisor:
         self._process = process = subprocess.Popen(
             self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
-        self._tell("running", pid=process.pid)
+        self._write_status("running", pid=process.pid)
         self._log.info("started process %d: %s", process.pid, " ".join(self._command))
         last: deque[str] = deque(maxlen=1)
         assert process.stdout is not None
@@ -121,7 +121,7 @@ class Supervisor:
         return int(process.returncode)
 
     def _copy(self, output: IO[bytes], last: deque[str]) -> None:
-        """Copy what the command prints to the log, and remember its last complaint."""
+        """Copy the command's output to the log, and remember its last error."""
         for raw in output:
             line = raw.decode(errors="replace").rstrip("\n")
             self._log.info("%s", line)
@@ -138,7 +138,7 @@ class Supervisor:
             process.kill()
             process.wait()
 
-    def _tell(self, state: Literal["running", "waiting", "ended", "failed", "stopped"], **more: float) -> None:
+    def _write_status(self, state: Literal["running", "waiting", "ended", "failed", "stopped"], **more: float) -> None:
         self._status.state = state
         self._status.pid = int(more["pid"]) if "pid" in more else None
         self._status.next_start_s = more.get("next_start_s")
@@ -146,14 +146,14 @@ class Supervisor:
         write_json(self._folder.supervisor_state, asdict(self._status))
 
     def _finish(self, state: Literal["ended", "failed", "stopped"], code: int) -> int:
-        self._tell(state)
+        self._write_status(state)
         self._log.info("the pipeline has %s", state)
         self._handler.close()
         return code
 
 
 def start_in_background(folder: StateFolder, command: Sequence[str]) -> "subprocess.Popen[bytes]":
-    """Start a supervisor that survives this process and its terminal."""
+    """Start a supervisor as a process of its own session, which outlives this process and its terminal."""
     folder.make()
     arguments = [sys.executable, "-m", "headrace.pipelines.control.supervisor", str(folder.root), "--", *command]
     with folder.log.open("ab") as log:

@@ -1,4 +1,4 @@
-"""The topics that a pipeline writes to: with which options, and how what it left open is ended. Needs no Spark."""
+"""The topic sinks of a pipeline: their options, and the clean-up of their open transactions."""
 
 from collections.abc import Iterable, Mapping
 
@@ -9,14 +9,14 @@ from headrace.pipelines.spec.model import Sink, Spec
 from headrace.wire import Cluster, Timeouts
 
 DEAD_LETTERS = "dead-letters-"
-"""How the query for the dead letters of a source is called, before the source's name."""
+"""Prefix of the names of dead-letter queries, before the source's name."""
 REJECTED = "rejected-"
 
 _CLEANING = Timeouts(connect_s=5, request_s=30, patience_s=15)
 
 
 def topic_sinks(spec: Spec) -> dict[str, dict[str, str]]:
-    """For each query that writes to topics, the options of its sink. Its id is the same wherever the pipeline runs."""
+    """The sink options of each query that writes to topics. The sink id is the same wherever the pipeline runs."""
     found = {
         name: {**_options(spec, name, spec.bootstrap_of(sink), sink.delivery), "topic": sink.topic, **_given(sink)}
         for name, sink in spec.sinks.items()
@@ -31,7 +31,7 @@ def topic_sinks(spec: Spec) -> dict[str, dict[str, str]]:
 
 
 def rejected_sink(spec: Spec, query: str, source: str) -> dict[str, str]:
-    """The sink for dead letters of records that failed in the steps of a query."""
+    """The sink options for dead letters of records that failed in the steps of a query."""
     name = f"{REJECTED}{query}-{source}"
     return _options(spec, name, spec.bootstrap_of(spec.sources[source]), EXACTLY_ONCE)
 
@@ -45,10 +45,11 @@ def _given(sink: Sink) -> dict[str, str]:
 
 
 def clean_up(options: Mapping[str, str]) -> None:
-    """After a query was stopped for good: finish what it has decided, abort what it has not.
+    """End the open transactions of an exactly-once topic sink whose query will not be restarted.
 
-    A query that is started again does this itself. Without either, transactions that were open when a query was killed
-    hold back readers of committed records until transactionTimeout, and prepared ones for ever.
+    A batch past its commit point is committed, any other is aborted. A restarted query does this itself. Without
+    either, transactions that were open when a query was killed block read_committed consumers until transactionTimeout,
+    and prepared transactions block them without end.
     """
     found = sink_options(options)
     if found.is_exactly_once:

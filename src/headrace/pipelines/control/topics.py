@@ -1,4 +1,4 @@
-"""The topics of a pipeline: those it reads have to be there, those it writes are made."""
+"""The topics of a pipeline: those it reads must exist, those it writes are created."""
 
 import re
 
@@ -15,14 +15,14 @@ def cluster_at(bootstrap: str) -> Cluster:
 
 
 def matching(source: Source, topics: list[str]) -> list[str]:
-    """Those of `topics` that a source reads."""
+    """The given topics that a source reads."""
     if source.pattern is not None:
         return [topic for topic in topics if re.fullmatch(source.pattern, topic)]
     return [topic for topic in source.all_topics if topic in topics]
 
 
 def prepare_topics(spec: Spec) -> None:
-    """Check that what is read is there, and make what is written. Raises `NotReady` with what to do."""
+    """Check that the topics to read exist, and create those to write; `NotReady` if one is missing."""
     for name, source in spec.streams.items():
         bootstrap = spec.bootstrap_of(source)
         try:
@@ -55,7 +55,7 @@ def _prepare_source(cluster: Cluster, spec: Spec, name: str, source: Source) -> 
 
 
 def make_topic(cluster: Cluster, name: str, *, like: str) -> None:
-    """Make a topic with as many partitions as another has, unless it is there."""
+    """Create a topic with as many partitions as another one, unless it exists."""
     found = cluster.metadata([name, like])
     if name not in found:
         cluster.create_topic(name, partitions=len(found[like].partitions))

@@ -211,9 +211,9 @@ class WireBroker:
             cluster.end_txn(transaction.transactional_id, _producer(transaction), committed=True)
         except (ProducerFenced, TransactionLost) as error:
             problem = (
-                f"rows of the sink {self._sink_id} are lost: the batch of transaction {transaction.transactional_id} was "
-                f"committed, but the transaction was aborted or has expired ({error}); to continue without these rows, "
-                "set the option lostTransactions to skip for one run"
+                f"rows of the sink {self._sink_id} are lost: the batch of transaction {transaction.transactional_id} "
+                f"was committed, but the transaction was aborted or has expired ({error}); to continue without these "
+                "rows, set the option lostTransactions to skip for one run"
             )
             if not self._skips_lost:
                 raise RowsLost(problem) from error

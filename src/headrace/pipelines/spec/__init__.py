@@ -1,1 +1,1 @@
-"""The file of a pipeline: its sections, read and checked. Spark-free."""
+"""Pipeline files: parsed and checked, with the line of each error. Needs no Spark."""

@@ -1,4 +1,4 @@
-"""What has to hold between the keys of a pipeline's file, beyond each being of its type. Pure, and needs no Spark."""
+"""Checks of a pipeline file beyond the types of its keys. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _PYTHON = re.compile(r"(?P<file>.+\.py):(?P<function>[A-Za-z_]\w*)")
 
 
 def problems_of(spec: Spec) -> Iterator[Problem]:
-    """Each problem with the key at fault."""
+    """Every problem, with the key at fault."""
     if not _NAME.fullmatch(spec.name):
         yield ("name",), f"{spec.name!r} cannot be a pipeline's name: letters, digits, - and _ only"
     for name, source in spec.sources.items():
@@ -73,8 +73,8 @@ def _named(path: KeyPath, name: str) -> Iterator[Problem]:
 def _of_source(path: KeyPath, source: Source) -> Iterator[Problem]:
     places = [key for key in ("topic", "topics", "pattern", "path", "table") if getattr(source, key)]
     if len(places) != 1:
-        told = " and ".join(places) or "none of them"
-        yield path, f"a source has one of topic, topics, pattern, path and table; this one has {told}"
+        given = " and ".join(places) or "none of them"
+        yield path, f"a source has one of topic, topics, pattern, path and table; this one has {given}"
         return
     for topic in source.all_topics:
         if not _TOPIC.fullmatch(topic):
@@ -163,8 +163,8 @@ def _of_sink(path: KeyPath, sink: Sink, known: list[str]) -> Iterator[Problem]:
     elif sink.table or sink.path:
         places.append("table" if sink.table else "path")
     if len(places) != 1:
-        told = " and ".join(places) or "none of them"
-        yield path, f"a sink has one of topic, table (or path), database and console; this one has {told}"
+        given = " and ".join(places) or "none of them"
+        yield path, f"a sink has one of topic, table (or path), database and console; this one has {given}"
         return
     if sink.from_ is not None and sink.from_ not in known:
         yield (*path, "from"), f"there is no source or step {sink.from_}{did_you_mean(sink.from_, known)}"

@@ -1,4 +1,4 @@
-"""Reading the file of a pipeline. Every error names the line: `revenue.toml:3: unknown key topik in [source]; …`."""
+"""Parses pipeline files. Every error has its line: `revenue.toml:3: unknown key topik in [source]; …`."""
 
 import os
 import re
@@ -30,12 +30,12 @@ T = TypeVar("T", bound=model.SpecSection)
 
 
 class SpecFile:
-    """A pipeline file: what it says (`spec`) and where (`error_at`)."""
+    """A parsed pipeline file (`spec`); `error_at` makes errors with line numbers."""
 
     def __init__(
         self, file: Path, environment: Mapping[str, str] | None = None, *, bootstrap: str | None = None
     ) -> None:
-        """Read `file`. A `bootstrap` that is given takes the place of the file's own."""
+        """Parse `file`. `bootstrap` overrides the one in the file."""
         self.file = file
         self._bootstrap = bootstrap
         self._environment = os.environ if environment is None else environment
@@ -60,7 +60,7 @@ class SpecFile:
         return SpecError(self.file, line, problem)
 
     def _as_written(self, path: KeyPath) -> KeyPath:
-        """One source, step or sink may stand in a section of its own."""
+        """A key as the file has it: a single source, step or sink may be in [source], [transform] or [sink]."""
         heads: dict[tuple[str | int, ...], KeyPath] = {
             ("sources", model.ONLY_SOURCE): ("source",),
             ("steps", 0): ("transform",),
@@ -89,7 +89,7 @@ class SpecFile:
             raise SpecError(self.file, None, "is not a text file in UTF-8") from None
 
     def _substituted(self, value: Any, path: KeyPath) -> Any:
-        """`${NAME}` and `${NAME:-default}` in any text come from the environment; `$${` stands for itself."""
+        """Replace `${NAME}` and `${NAME:-default}` from the environment; `$${` is an escaped `${`."""
         if isinstance(value, dict):
             return {key: self._substituted(each, (*path, key)) for key, each in value.items()}
         if isinstance(value, list):
@@ -150,7 +150,7 @@ class SpecFile:
         if "transform" in document:
             raise self._wrong(("steps",), "write either [transform] or [[steps]], not both")
         if not isinstance(document["steps"], list):
-            raise self._wrong(("steps",), "steps come one after the other: write [[steps]] over each")
+            raise self._wrong(("steps",), "steps is a list: write [[steps]] before each step")
         return [self._section(model.Step, value, ("steps", at)) for at, value in enumerate(document["steps"])]
 
     def _section(self, kind: type[T], value: Any, path: KeyPath) -> T:
@@ -182,7 +182,7 @@ class SpecFile:
 
 
 def _inner(text: str | None) -> KeyPath:
-    """msgspec's `.deduplicate.by[0]` as a path; it does not tell the keys of tables with free names."""
+    """msgspec's `.deduplicate.by[0]` as a path; msgspec omits the keys of tables with arbitrary names."""
     keys: list[str | int] = []
     for name, number in re.findall(r"\.([A-Za-z0-9_-]+)|\[(\d+)\]", text or ""):
         keys.append(name or int(number))
@@ -197,7 +197,7 @@ def _fields(kind: type[model.SpecSection], inner: KeyPath) -> list[str]:
 
 
 def _choices(kind: type[model.SpecSection], name: str) -> list[str]:
-    """The values that a key may have, for one that has a fixed set of them."""
+    """The allowed values of a key that has a fixed set of them."""
     (annotation,) = (each.type for each in msgspec.structs.fields(kind) if each.encode_name == name)
     found = [annotation, *get_args(annotation)]
     return [str(value) for each in found if get_origin(each) is Literal for value in get_args(each)]
@@ -208,7 +208,7 @@ _NAMES |= {"object": "a table", "null": "nothing"}
 
 
 def _plain(problem: str) -> str:
-    """`Expected `str`, got `int`` in the words of the file."""
+    """msgspec's `Expected `str`, got `int`` with the names of TOML types."""
     text = re.sub(r"`([\w| ]+)`", lambda found: _in_words(found[1]), problem)
     return text[:1].lower() + text[1:]
 

@@ -1,7 +1,6 @@
-"""What a pipeline is: the sections of its file as they are once read and checked. Pure.
+"""The model of a pipeline file: a class per section, a field per key. Pure.
 
-Each class is a section; its fields are the keys that may stand there. `file.py` reads the file, finds the lines for
-errors and fills these in; `docs/pipelines.md` explains them to users.
+`file.py` parses a file into these classes; `docs/pipelines.md` is the reference for users.
 """
 
 from pathlib import Path
@@ -20,15 +19,15 @@ ONLY_STEP = "transform"
 ONLY_SINK = "sink"
 
 METADATA_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
-"""What every row of a topic carries beside the columns of its value. Sinks leave them out unless they are renamed."""
+"""Columns of every row of a topic beside those of its value. Sinks drop them unless they are renamed."""
 
 
 class SpecSection(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A section of the file: a key that it does not have is an error."""
+    """Base of the sections: an unknown key is an error."""
 
 
 class Deduplicate(SpecSection, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Let only the first row of each key through, as far back as `within` (or the watermark) remembers."""
+    """Drop duplicates: pass only the first row per key within a time (or within the watermark)."""
 
     by: str | list[str]
     within: str | None = None
@@ -69,17 +68,17 @@ class Source(SpecSection, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     @property
     def decoded_format(self) -> str:
-        """How values are read: `json` unless the file says otherwise."""
+        """The format of the values; `json` by default."""
         return self.format or "json"
 
     @property
     def can_be_bad(self) -> bool:
-        """Whether there are rows that do not fit."""
+        """Whether values can fail to decode."""
         return self.is_stream and self.decoded_format != "raw"
 
 
 class Step(SpecSection, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """SQL or a Python function over the sources and the steps before it."""
+    """A transformation in SQL or Python over the sources and the earlier steps."""
 
     name: str = ONLY_STEP
     sql: str | None = None
@@ -132,18 +131,18 @@ class Sink(SpecSection, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class Errors(SpecSection, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What happens to a row that does not fit its schema."""
+    """How records that fail to decode, or fail in a step, are handled."""
 
     on_error: OnError = "dead-letter"
     topic: str | None = None
-    """The dead-letter topic; without it that of a topic is `<topic>.dlq`."""
+    """The dead-letter topic; `<topic>.dlq` by default."""
 
     def dead_letter_topic(self, topic: str) -> str:
         return self.topic or topic + DEAD_LETTER_SUFFIX
 
 
 class Trigger(SpecSection, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """When a batch starts: at an interval, as soon as the last one is done, or until all that is there is done."""
+    """When batches start: at an interval, one after the other (default), or only until the backlog is processed."""
 
     every: str | None = None
     once: bool = False
@@ -155,7 +154,7 @@ class Trigger(SpecSection, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class Spark(SpecSection, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where Spark runs, its settings, and Python files that its workers need."""
+    """The Spark master, Spark settings, and Python files for the workers."""
 
     master: str = "local[*]"
     settings: dict[str, Scalar] = {}
@@ -163,7 +162,7 @@ class Spark(SpecSection, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class Spec(Struct, frozen=True, kw_only=True):
-    """A whole pipeline. `file` is where it was read, relative paths in it start at its folder."""
+    """A whole pipeline. Relative paths in it start at the folder of `file`."""
 
     file: Path
     name: str
@@ -186,7 +185,7 @@ class Spec(Struct, frozen=True, kw_only=True):
 
     @property
     def group(self) -> str:
-        """The consumer group that mirrors how far the pipeline is."""
+        """The consumer group that mirrors the pipeline's offsets."""
         return f"pipeline-{self.name}"
 
     def bootstrap_of(self, part: Source | Sink) -> str:

@@ -1,8 +1,8 @@
-"""The schema of JSON messages, from a sample of them, as it is written in a pipeline's file. Pure.
+"""Infers the schema of JSON messages from a sample, in the syntax of a pipeline file. Pure.
 
-A column has the narrowest type that all values of the sample fit: `BOOLEAN`, `BIGINT`, `DOUBLE`, `DATE`, `TIMESTAMP`,
-`ARRAY<…>`, `STRUCT<…>`. Values that do not go together are `STRING`: Spark gives numbers, lists and objects as text.
-Where at most one in twenty differs, the column has the type of the others, and the few are exceptions that do not fit.
+A column has the narrowest type that fits all values of the sample: `BOOLEAN`, `BIGINT`, `DOUBLE`, `DATE`, `TIMESTAMP`,
+`ARRAY<…>`, `STRUCT<…>`. A column of incompatible types is `STRING`: Spark reads numbers, lists and objects as text. If
+at most one value in twenty differs, the column has the type of the others, and the outliers fail to decode.
 """
 
 import json
@@ -21,32 +21,32 @@ _MAX_DEPTH = 8
 _BIGINT_MAX = 2**63
 _EXCEPTIONS_SHARE = 0.05
 _FAMILIES = {"BIGINT": "number", "DOUBLE": "number", "DATE": "time", "TIMESTAMP": "time"}
-"""Types that go together; every other type goes with itself alone."""
+"""Compatible types; every other type is compatible only with itself."""
 
 Values = list[tuple[int, Any]]
-"""Values that are not null, each with the number of its message in the sample."""
+"""Values, each with the number of its message in the sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnOutliers:
-    """A column in which a few messages have values of another type than the rest."""
+    """A column in which a few messages have another type than the rest."""
 
     column: str
-    """Its name; dots lead into objects, `[]` into arrays."""
+    """Its path: dots for fields of objects, `[]` for items of arrays."""
     kind: str
-    """The type that the column has, as `BIGINT` or `ARRAY`."""
+    """The type of the column, such as `BIGINT` or `ARRAY`."""
     other_kind: str
-    """The type of the first exception."""
+    """The type of the first outlier."""
     example: int
-    """The number of the first exception in the sample, from 0."""
+    """The message of the first outlier: its number in the sample, from 0."""
     count: int
     total: int
-    """Exceptions, and values in all."""
+    """`count` is the number of outliers, `total` that of all values."""
 
 
 @dataclass(frozen=True, slots=True)
 class InferredSchema:
-    """What a sample of messages looks like."""
+    """The format and schema of a sample of messages."""
 
     looked_at: int
     format: str
@@ -54,7 +54,7 @@ class InferredSchema:
     columns: dict[str, str]
     """By name, the type in SQL; for JSON only."""
     misfits: int = 0
-    """Messages that do not fit: those that are no JSON objects, and those with exceptions."""
+    """Messages that will fail to decode: those that are no JSON objects, and those with outliers."""
     exceptions: tuple[ColumnOutliers, ...] = ()
 
     @property
@@ -63,7 +63,7 @@ class InferredSchema:
 
 
 def infer(payloads: Iterable[bytes | None]) -> InferredSchema:
-    """Tombstones are looked past. Where no message is a JSON object, the messages are text, or else raw bytes."""
+    """Infer the schema, ignoring tombstones. If no message is a JSON object, the format is text, or raw bytes."""
     values = [(number, payload) for number, payload in enumerate(payloads) if payload is not None]
     objects = [(number, found) for number, payload in values if (found := _object(payload)) is not None]
     if objects:
@@ -94,15 +94,15 @@ def _is_text(payload: bytes) -> bool:
 
 
 class _Columns:
-    """Finds the types of columns, and notes the exceptions to them."""
+    """Infers the types of columns, and collects the outliers."""
 
     def __init__(self) -> None:
         self.exceptions: list[ColumnOutliers] = []
         self.misfits: set[int] = set()
-        """The numbers of messages with exceptions."""
+        """The numbers of messages with outliers."""
 
     def fields(self, path: str, objects: Values, depth: int) -> dict[str, str]:
-        """By field of these objects, its type in SQL."""
+        """The SQL type of each field of these objects."""
         found: dict[str, Values] = {}
         for number, each in objects:
             for name, value in each.items():
@@ -141,12 +141,12 @@ def _family(kind: str) -> str:
 
 
 def _widest(kinds: set[str]) -> str:
-    """The type of a family that all of its types fit."""
+    """The widest type of a family."""
     return next((each for each in ("DOUBLE", "TIMESTAMP") if each in kinds), min(kinds))
 
 
 def _kind(value: Any, depth: int) -> str:
-    """The type of a value that is not null, without what is inside of it."""
+    """The type of a value that is not null, without the types of its parts."""
     if isinstance(value, bool):
         return "BOOLEAN"
     if isinstance(value, int):

@@ -1,7 +1,7 @@
-"""On which line of a TOML file each key stands, for errors that point to it. Pure.
+"""Finds the line of each key of a TOML file, for error messages. Pure.
 
-`tomllib` reads values without places. This walks over a text that `tomllib` has already accepted, so it only has to
-know where keys and strings begin and end, and never has to judge whether the text is valid.
+`tomllib` reports no positions. This scanner runs over a text that `tomllib` has already accepted, so it only needs to
+know where keys and strings begin and end, and does not validate anything.
 """
 
 import re
@@ -23,19 +23,19 @@ _PLAIN = re.compile(r"[^\s,\]}#]+")
 
 @dataclass(frozen=True, slots=True)
 class KeyLine:
-    """Where a key stands, and on which line the text of its value begins if that is a string."""
+    """The line of a key, and the line on which its value begins if that is a string."""
 
     line: int
     text_line: int
 
 
 def find_places(text: str) -> dict[Path, KeyLine]:
-    """The place of every key and every table header."""
+    """The lines of every key and every table header."""
     return _LineWalk(text.replace("\r\n", "\n")).places()
 
 
 def line_of(places: dict[Path, KeyLine], path: Path) -> int | None:
-    """The line of `path`, or of the nearest table around it that is written out."""
+    """The line of `path`, or of the nearest enclosing table that the file has."""
     for length in range(len(path), 0, -1):
         if (place := places.get(path[:length])) is not None:
             return place.line
@@ -71,7 +71,7 @@ class _LineWalk:
         return path
 
     def _resolved(self, keys: list[str]) -> Path:
-        """Keys below an array of tables belong to its latest table."""
+        """Resolve keys below an array of tables to its latest table."""
         path: Path = ()
         for at, key in enumerate(keys):
             path = (*path, key)
@@ -127,7 +127,7 @@ class _LineWalk:
         self._at += 1
 
     def _skip(self) -> bool:
-        """Go to the next thing that counts; False at the end."""
+        """Skip whitespace and comments; False at the end."""
         if (found := _SKIPPED.match(self._text, self._at)) is not None:
             self._at = found.end()
         return self._at < len(self._text)
