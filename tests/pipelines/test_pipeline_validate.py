@@ -114,7 +114,7 @@ def test_a_mistake_is_told_with_its_line(spark, tmp_path, before, after, line, p
             "there is no column day; the columns are minute, user, revenue",
         ),
         ('table = "lake.revenue"\noptions = { compact_aftr = 3 }', "compact_aftr"),
-        ('database = "mysql://x"\ntable = "t"\nkey = "user"', "is to begin with postgresql://, sqlite:/// or env:"),
+        ('database = "mysql://x"\ntable = "t"\nkey = "user"', "must begin with postgresql://, sqlite:/// or env:"),
         ('database = "sqlite:///x.db"\ntable = "t"\nkey = "usr"', "names usr as its key"),
     ],
 )

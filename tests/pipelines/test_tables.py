@@ -123,7 +123,7 @@ def test_an_iceberg_table(spark: SparkSession, rows: Rows, tmp_path: Path) -> No
     assert found[2]["rate"] == 0.5
     # The two files of Bern became one.
     assert len({row["city"] for row in found}) == 2
-    with pytest.raises(TableError, match="say so with format"):
+    with pytest.raises(TableError, match="set format"):
         TableSink(TableOptions(path=str(path))).write(rows([("Bern", 1)]), 2)
 
 

@@ -64,7 +64,7 @@ def test_what_does_not_fit_is_said(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.createDataFrame([(None, "a")], "id INT, name STRING")
     with pytest.raises(UpsertError, match="names number as its key, and the rows have only id, name"):
         sink(key=["number"]).write(rows, 0)
-    with pytest.raises(UpsertError, match="is to be a boolean"):
+    with pytest.raises(UpsertError, match="must be a boolean"):
         sink(key=["id"], delete="name").write(rows, 0)
     with pytest.raises(UpsertError, match="no value in its key"):
         sink(key=["id"]).write(rows, 0)

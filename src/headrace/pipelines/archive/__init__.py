@@ -1,1 +1,1 @@
-"""Topics to tables and back."""
+"""Archives: topics copied to tables, read as one DataFrame with the topic, and replayed."""

@@ -1,17 +1,17 @@
-"""The archiver: keeps a table of a topic's committed records up to date. It needs no Spark.
+"""The archiver: copies the committed records of a topic to a table, continuously. It needs no Spark.
 
     with Cluster("localhost:9092") as cluster, Archiver(cluster, ArchiveOptions(topic="orders", path="…")) as archiver:
         archiver.run_once()               # everything that is committed now; or
-        archiver.run(stop)                # until somebody sets the event
+        archiver.run(stop)                # until the event is set
 
-What is promised:
+Guarantees:
 
-- A record that was committed is in the table once: files and the offset they end at are one commit, and whoever is
-  killed before it leaves files that nobody has heard of, which the next archiver removes.
+- A committed record is in the table exactly once: files and their end offsets change in one commit. An archiver that is
+  killed before the commit leaves files that belong to no commit; the next archiver removes them.
 - Only one archiver at a time writes to a directory.
-- Records that retention has deleted before they could be archived are named (`say`), recorded as a gap, and passed.
-- A topic that was deleted and made anew is refused: its offsets would be taken for those of the old one.
-- Small files are merged: by tiers as they come, and more thoroughly when a day is over.
+- Records that retention deleted before they were archived are reported (`say`), recorded as a gap, and skipped.
+- A topic that was deleted and recreated is refused: its offsets would be confused with those of the old topic.
+- Small files are merged: by tiers as they arrive, and more thoroughly when a day is over.
 """
 
 import threading
@@ -63,27 +63,27 @@ class ArchiveOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     catalog: str = ""
     """An Iceberg catalog that is not in the directory: a REST catalog's address, or a name that pyiceberg knows."""
     every_s: float = 60.0
-    """How long records wait for others to share a file with."""
+    """Seconds between two runs; a run writes one file per partition and day."""
     target_file_bytes: int = 128 * 1024 * 1024
     compact_after: int = 8
-    """Merge when this many small files are in a row; 0: never."""
+    """Merge when there are this many adjacent small files; 0: never."""
     keep_replaced_ms: int = KEEP_REMOVED_MS
-    """How long files stay after they were merged, for those who still read them."""
+    """How long merged files stay on disk, for readers that have them open."""
 
 
 class ArchiveProgress(msgspec.Struct):
-    """What an archiver has done since it began."""
+    """Totals of an archiver since it started."""
 
     records: int = 0
     size_bytes: int = 0
-    """Of the files, before they were merged."""
+    """Bytes of the files, before they were merged."""
     commits: int = 0
     behind: int = 0
-    """Offsets that were there, and not archived, when it last looked."""
+    """Lag: committed offsets that were not archived at the last check."""
 
 
 class Archiver:
-    """See the module. `say` gets sentences for a person; `on_progress` is called after each commit."""
+    """See the module. `say` receives messages for the user; `on_progress` is called after each commit."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Archiver:
         self.progress = ArchiveProgress()
 
     def __enter__(self) -> "Archiver":
-        # Before anything is made: a name that is mistyped leaves no directory behind.
+        # Before any file is created: a mistyped name leaves no directory behind.
         self._topic()
         with ExitStack() as stack:
             stack.enter_context(table_lock(self._root, f"the archiver of {self._options.topic}"))
@@ -135,7 +135,7 @@ class Archiver:
         self._exit.close()
 
     def run(self, stop: threading.Event) -> None:
-        """Archive what comes until `stop` is set. A broker that is away is waited for; every other error ends it."""
+        """Archive new records until `stop` is set. Retries while no broker answers; any other error is raised."""
         is_away = False
         while not stop.is_set():
             try:
@@ -145,12 +145,12 @@ class Archiver:
                 if not is_away:
                     self._say(f"{error}; trying again every {self._options.every_s:g} seconds")
                 is_away = True
-                # Files that were hauled and not committed are hauled again.
+                # Files that were written and not committed are removed, and their records copied again.
                 self._recover()
             stop.wait(self._options.every_s)
 
     def run_once(self, stop: threading.Event | None = None) -> None:
-        """Archive what is committed at this moment. With `stop` set it ends early, with what it has committed."""
+        """Archive what is committed now. When `stop` is set it ends early; what it has committed stays."""
         ends = self._look()
         for partition, end in sorted(ends.items()):
             while self._position.offsets[partition] < end and not (stop and stop.is_set()):
@@ -193,12 +193,12 @@ class Archiver:
         return topic
 
     def _look(self) -> dict[int, int]:
-        """Up to which offset to archive each partition; positions are moved past what is gone."""
+        """The offset up to which to archive each partition; positions are moved past deleted records."""
         name, topic = self._options.topic, self._topic()
         topic_id = str(topic.topic_id or "")
         if self._position.topic_id and topic_id and topic_id != self._position.topic_id:
             raise TableError(
-                f"{name} is not the topic that {self._root} is the archive of: it was deleted and made anew; "
+                f"{name} is not the topic that {self._root} is the archive of: it was deleted and recreated; "
                 "archive it to another directory"
             )
         self._position = msgspec.structs.replace(self._position, topic=name, topic_id=topic_id)
@@ -260,7 +260,7 @@ class Archiver:
                 name=_merged_name,
             )
         except TableChanged:
-            # Somebody else merges files of an Iceberg table: what there is now is looked at the next time.
+            # Another writer has merged files of the Iceberg table: read its state again, and merge the next time.
             self._recover()
 
 

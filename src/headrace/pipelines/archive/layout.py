@@ -1,12 +1,12 @@
-"""What an archive of a topic is: a table of its records, and how far it goes.
+"""The layout of an archive: a table of a topic's records, and the offsets up to which it goes.
 
     view = read_archive(Path("archive/orders"))
-    view.offsets        # {0: 1200, 1: 980}: everything below is archived, what is there and above is not
+    view.offsets        # {0: 1200, 1: 980}: all offsets below are archived, none from there on
     view.files          # Parquet files with the columns of Spark's Kafka source, headers included
-    view.gaps           # offsets that retention had deleted before they could be archived
+    view.gaps           # offsets that retention deleted before they were archived
 
 Files and offsets change in one commit (`tables/store.py`), so a view is consistent, and an archiver that was killed
-goes on where its last commit ends. Each file holds records of one partition and of one day (UTC, by their timestamps),
+continues after its last commit. Each file holds records of one partition and of one day (UTC, by their timestamps),
 in the order of their offsets. `archiver.py` writes it, `topic_table.py` reads it together with the topic.
 """
 
@@ -33,11 +33,11 @@ SCHEMA = schema(headers=True)
 PARTITION_BY = [("partition", "identity"), ("timestamp", "day")]
 _TOPIC, _TOPIC_ID, _OFFSETS, _GAPS = "topic", "topic_id", "offsets", "gaps"
 _FORMAT, _FORMAT_NOW = "archive_format", 1
-"""Of the properties. 0.1 does not say it, and means 1."""
+"""Version of the properties; 1 if there is none, as 0.1 wrote them."""
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Offsets from `first` up to, not including, `end`, that were gone before they could be archived."""
+    """Offsets from `first` up to, not including, `end`, that were deleted before they were archived."""
 
     partition: int
     first: int
@@ -49,11 +49,11 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class ArchivePosition(msgspec.Struct, frozen=True):
-    """How far an archive goes, and of which topic it is: what is stored with each commit."""
+    """The topic of an archive and its end offsets, stored with each commit."""
 
     topic: str = ""
     topic_id: str = ""
-    """Kafka's id of the topic, which another topic of the same name does not have; empty if the broker has none."""
+    """The topic id, which a recreated topic does not share; empty if the broker has no topic ids."""
     offsets: dict[int, int] = {}
     gaps: tuple[Gap, ...] = ()
 
@@ -68,7 +68,7 @@ class ArchivePosition(msgspec.Struct, frozen=True):
 
 
 def position_of(state: TableState) -> ArchivePosition:
-    """`TableError` if a newer Headrace has written it."""
+    """The position stored in a table; `TableError` if a newer Headrace has written it."""
     properties = state.properties
     found = properties.get(_FORMAT, "1")
     if not found.isdecimal() or int(found) > _FORMAT_NOW:
@@ -84,27 +84,29 @@ def position_of(state: TableState) -> ArchivePosition:
 
 
 class ArchivedFile(NamedTuple):
+    """A Parquet file with records of one partition and one day."""
+
     path: Path
     partition: int
     day: str
-    """Of its records, in UTC: `2026-01-31`."""
+    """The day of its records, in UTC: `2026-01-31`."""
     rows: int
     size_bytes: int
 
 
 class ArchiveSnapshot(NamedTuple):
-    """An archive at one moment. Its files stay for an hour after others have taken their place."""
+    """A consistent view of an archive. Its files stay on disk for an hour after they are replaced."""
 
     topic: str
     topic_id: str
     offsets: dict[int, int]
     gaps: tuple[Gap, ...]
     files: list[ArchivedFile]
-    """By partition, and within one by offset."""
+    """Sorted by partition, then by offset."""
 
 
 def read_archive(root: Path) -> ArchiveSnapshot:
-    """The archive in a directory, of either kind; `TableError` if there is none."""
+    """The archive in a directory, plain or Iceberg; `TableError` if there is none."""
     if not is_archive(root):
         raise TableError(f"there is no archive in {root}; `headrace pipeline archive TOPIC --to {root}` makes one")
     with closing(_open_to_read(root)) as store:
@@ -154,7 +156,7 @@ def open_archive(
     clock: Clock | None = None,
     keep_removed_ms: int = KEEP_REMOVED_MS,
 ) -> TableStore:
-    """The table of an archive. A directory keeps the kind that it was made with."""
+    """Open the table of an archive. A directory cannot change between plain Parquet and Iceberg."""
     if iceberg:
         if (root / HIDDEN / "commits").is_dir():
             raise TableError(f"{root} is an archive without Iceberg: leave --iceberg out, or use another directory")
@@ -174,7 +176,7 @@ def open_archive(
 
 
 def file_name(partition: int, first_offset: int, unique: str) -> str:
-    """In the order of names, files of a partition are in the order of their offsets."""
+    """A file name; files of a partition sort by their first offsets."""
     return f"hr-p{partition:05d}-{first_offset:020d}-{unique}.parquet"
 
 

@@ -1,8 +1,8 @@
-"""Records of an archive, back into a topic: a day that is to be processed again, long after retention took it.
+"""Replays archived records into a topic, to process them again after retention has deleted them.
 
-Records of a partition come in the order of their offsets, with the key, value, headers and time they had. Each goes to
-the partition it came from, or, where the target has fewer, to that number modulo how many there are. Within one run
-nothing is written twice, whatever connections break; a run that is killed and started again writes its records again.
+Records of a partition are written in offset order, with their key, value, headers and timestamp. Each goes to its
+original partition, modulo the number of partitions if the target has fewer. Retries write no duplicates within a run;
+a run that is killed and restarted writes its records again.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +24,7 @@ _BUFFER_BYTES = 64 * 1024 * 1024
 
 
 class ReplayFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which records: those with a time from `since_ms` on and before `until_ms`, of these partitions, or of all."""
+    """The records to replay: timestamps from `since_ms` up to, not including, `until_ms`, of some or all partitions."""
 
     since_ms: int | None = None
     until_ms: int | None = None
@@ -32,6 +32,8 @@ class ReplayFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayedRecords(msgspec.Struct):
+    """Totals of a replay."""
+
     records: int = 0
     size_bytes: int = 0
 
@@ -45,10 +47,10 @@ def replay(
     on_progress: Callable[[ReplayedRecords], None] = lambda done: None,
     clock: Clock | None = None,
 ) -> ReplayedRecords:
-    """Write the wanted records of an archive to a topic; how many there were."""
+    """Write the selected records of an archive to a topic; returns their totals."""
     found = cluster.metadata([topic]).get(topic)
     if found is None:
-        raise TopicNotFound(f"there is no topic {topic}; make it with `headrace topic create {topic}`")
+        raise TopicNotFound(f"there is no topic {topic}; create it with `headrace topic create {topic}`")
     producer = cluster.init_producer_id()
     sequences: dict[int, int] = {}
     done = ReplayedRecords()
@@ -76,7 +78,7 @@ def replay(
 
 
 def records_in_order(files: Sequence[ArchivedFile], wanted: ReplayFilter) -> Iterator[pa.Table]:
-    """The wanted records of one partition, by offset. Files of one day are in order; days are brought together."""
+    """The selected records of one partition in offset order: files of a day are sorted, days are merged."""
     days: dict[str, list[Path]] = {}
     for file in files:
         if _may_have(file.day, wanted):
@@ -85,7 +87,7 @@ def records_in_order(files: Sequence[ArchivedFile], wanted: ReplayFilter) -> Ite
     sources = [_records(paths, wanted, part_bytes) for paths in days.values()]
     blocks = {index: block for index, source in enumerate(sources) if (block := next(source, None)) is not None}
     while blocks:
-        # Up to here no source has anything that is not in its block.
+        # Up to this offset, every day has all of its records in its current block.
         bound = min(block["offset"][-1].as_py() for block in blocks.values())
         ready = []
         for index, block in [*blocks.items()]:

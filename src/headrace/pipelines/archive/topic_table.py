@@ -1,4 +1,4 @@
-"""A topic as a table: what is archived comes from Parquet files, the rest from the broker, each record once.
+"""A topic and its archive as one DataFrame: archived records from Parquet files, the rest from the broker.
 
     orders = read_topic_table(spark, "orders", "localhost:9092", "archive/orders")
     orders.where("timestamp >= '2026-01-31'").count()
@@ -6,15 +6,14 @@
     typed = read_topic_table(spark, "orders", "localhost:9092", "archive/orders",
                              format="json", schema="order_id STRING, amount DOUBLE")
 
-The columns are those of `spark.read.format("headrace")`, or of the schema with `_key`, `_topic`, `_partition`,
-`_offset` and `_timestamp` beside them. What is seen are all records that were committed at the moment of the call, also
-those that retention has deleted from the topic since they were archived: the archive says for each partition up to
-which offset its files go, and the topic is read from there on. An archiver that runs on meanwhile changes nothing about
-the answer: its later files are not looked at, and those that it replaces stay for an hour.
+The columns are those of `spark.read.format("headrace")`, or those of the schema and `_key`, `_topic`, `_partition`,
+`_offset` and `_timestamp`. The result has every record that was committed at the time of the call, once, including
+those that retention has deleted from the topic since they were archived: the archive stores the end offset of each
+partition, and the topic is read from there on. An archiver that runs meanwhile does not change the result: later files
+are ignored, and replaced files stay on disk for an hour.
 
-Records that are neither in the archive nor in the topic any more are an error that names them, at the call or when they
-are read; with `fail_on_data_loss=False` they are passed over with a warning. The gaps that the archive knows of are
-logged as a warning, too.
+Records that are neither in the archive nor in the topic are an error, at the call or while reading; with
+`fail_on_data_loss=False` they are skipped with a warning. Known gaps of the archive are logged as warnings.
 """
 
 import json
@@ -49,9 +48,9 @@ def read_topic_table(
     fail_on_data_loss: bool = True,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """The records of a topic, archived or not; see the module. `options` are further ones of the source `headrace`.
+    """The records of a topic, archived or not; see the module. `options` are further options of the data source.
 
-    With a `format` and a `schema` values are decoded; `on_error` says what happens to those that do not fit.
+    With a `format` and a `schema` values are decoded; `on_error` skips values that fail to decode, or raises.
     """
     root = Path(archive).absolute()
     view, tail = _plan(topic, bootstrap, root, fail_on_data_loss=fail_on_data_loss)
@@ -79,10 +78,10 @@ def read_topic_table(
 def _plan(
     topic: str, bootstrap: str, root: Path, *, fail_on_data_loss: bool
 ) -> tuple[ArchiveSnapshot, dict[int, tuple[int, int]]]:
-    """An archive at one moment, and what to read from the topic: for each partition from where and up to where.
+    """A view of the archive, and the offsets to read from the topic: start and end by partition.
 
-    The archive is looked at first, so that the topic never ends before it. Where records between the two are gone, a
-    running archiver may have taken them since: then look again.
+    The archive is read first, so the topic's end is never before the archive's. If records between the two are missing,
+    a running archiver may have archived them meanwhile: then both are read again.
     """
     with Cluster(bootstrap) as cluster:
         for look in range(_LOOKS):
@@ -91,11 +90,11 @@ def _plan(
                 raise TableError(f"{root} is the archive of {view.topic or 'no topic yet'}, not of {topic}")
             found = cluster.metadata([topic]).get(topic)
             if found is None:
-                # The topic may be gone altogether: the archive is all there is.
-                log.warning("there is no topic %s any more: only its archive is read", topic)
+                # The topic was deleted: only the archive is left.
+                log.warning("the topic %s no longer exists: only its archive is read", topic)
                 return view, {}
             if view.topic_id and found.topic_id and view.topic_id != str(found.topic_id):
-                raise TableError(f"{root} is the archive of an earlier topic {topic}, which was deleted and made anew")
+                raise TableError(f"{root} is the archive of an earlier topic {topic}, which was deleted and recreated")
             where = [(topic, info.partition) for info in found.partitions]
             starts = cluster.list_offsets(dict.fromkeys(where, EARLIEST))
             ends = cluster.list_offsets(dict.fromkeys(where, LATEST), isolation=READ_COMMITTED)
@@ -110,8 +109,8 @@ def _plan(
                 break
         else:
             raise TableError(
-                f"{'; '.join(lost)} are neither in {root} nor in the topic any more: run the archiver more often, or "
-                "pass fail_on_data_loss=False to go on without them"
+                f"{'; '.join(lost)} are neither in {root} nor in the topic: run the archiver more often, or pass "
+                "fail_on_data_loss=False to continue without them"
             )
     for text in (*lost, *(f"{gap} of {topic}" for gap in view.gaps)):
         log.warning("%s were deleted before they were archived", text)

@@ -1,1 +1,1 @@
-"""Records that do not fit or fail: written, listed and sent back."""
+"""Dead letters of pipelines: written, listed and replayed."""

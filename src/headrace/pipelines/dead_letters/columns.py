@@ -1,6 +1,6 @@
-"""Bad records as dead letters: key, value and headers untouched, with the reason and where the record came from.
+"""Records that failed to decode, as dead letters: key, value and headers unchanged, plus reason and origin.
 
-The headers are those of the SDK's dead letters, so one tool reads both.
+The added headers are those of the SDK's dead letters, so the same tools read both.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -14,7 +14,7 @@ from headrace.pipelines.spec.model import DEAD_LETTER_SUFFIX, Errors
 
 
 def dead_letters(decoded: DataFrame, errors: Errors, group: str) -> DataFrame:
-    """What goes to the dead-letter topics, with the topic of each: `decoded` has to have the headers."""
+    """The dead letters of decoded records, each with its topic; `decoded` must have the column headers."""
     bad = decoded.where(F.col(decode.REASON).isNotNull())
     kept = F.filter(
         F.coalesce(F.col("headers"), F.array().cast("array<struct<key:string,value:binary>>")),

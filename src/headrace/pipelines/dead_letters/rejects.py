@@ -1,15 +1,15 @@
-"""Records that fail in the steps of a query: set aside for the batch that they stopped, and written as dead letters.
+"""Records that fail in the steps of a query: excluded from the batch that they failed, and written as dead letters.
 
-A batch that fails is not committed, so it may be done again without the records that made it fail. What was set aside
-is in `rejected.json` beside the query's checkpoint, in this order:
+A failed batch is not committed, so it can be repeated without the records that made it fail. These are stored in
+`rejected.json` beside the query's checkpoint. The steps are:
 
-    record   the file names batch, records and reasons; it is synced before anything else happens
-    letters  the dead letters of the file are written, exactly once: their number is derived from that of the batch
-    redo     the query is started again, and leaves out the records that the file names
+    record   write and sync the file, with batch, records and reasons
+    letters  write the dead letters, exactly once: their batch id is derived from that of the failed batch
+    redo     restart the query without the records in the file
 
-Stopped between any two of them, the next start finds the file and does the same again: letters that are written are
-recognised by their number. The file is about one batch. When a later one fails, the earlier one is committed, and its
-records are never read again by this checkpoint; a reset sets the file aside with the checkpoint.
+After a crash between any two steps, the next start reads the file and repeats them: dead letters that are already
+written are recognised by their batch id. The file describes one batch. When a later batch fails, the earlier one is
+committed, and this checkpoint never reads its records again; a reset moves the file away with the checkpoint.
 """
 
 from collections.abc import Iterable
@@ -22,11 +22,11 @@ from headrace.pipelines.errors import PipelineError
 
 FORMAT = 1
 _ROUNDS = 1024
-"""A batch may fail more than once, each time by other records: so often at the most."""
+"""The maximum number of failures of a batch, each because of other records."""
 
 
 class RejectedRecord(msgspec.Struct, frozen=True):
-    """A record that fails, and why."""
+    """A record that fails in a step, and the reason."""
 
     topic: str
     partition: int
@@ -39,21 +39,21 @@ class RejectedRecord(msgspec.Struct, frozen=True):
 
 
 class Rejects(msgspec.Struct, frozen=True):
-    """What was set aside for one batch of a query. Each round is what one failure of the batch has found."""
+    """The excluded records of one batch of a query, in rounds: one round per failure of the batch."""
 
     query_id: str = ""
     batch: int = -1
     rounds: tuple[tuple[RejectedRecord, ...], ...] = ()
     format: int = FORMAT
     written: int = 0
-    """How many rounds are known to be dead letters already."""
+    """The number of rounds whose dead letters are written."""
 
     @property
     def records(self) -> list[RejectedRecord]:
         return [each for found in self.rounds for each in found]
 
     def with_found(self, query_id: str, batch: int, found: Iterable[RejectedRecord]) -> "Rejects":
-        """With what a failure of `batch` has found. What belongs to an earlier batch is done with."""
+        """Add the records that a failure of `batch` has found; those of an earlier batch are dropped."""
         kept = self.rounds if (self.query_id, self.batch) == (query_id, batch) else ()
         known = {each.place for records in kept for each in records}
         fresh = tuple(each for each in found if each.place not in known)
@@ -65,7 +65,7 @@ class Rejects(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, written=len(self.rounds))
 
     def number_of(self, round_: int) -> int:
-        """The number of a write of dead letters: it rises with the batches, and within one with its rounds."""
+        """The batch id for writing the dead letters of a round; it increases with batches and rounds."""
         return self.batch * _ROUNDS + round_
 
 

@@ -1,11 +1,11 @@
-"""Dead letters, read and sent back: what `headrace pipeline dlq` does. Needs no Spark, nor Arrow.
+"""Lists and replays dead letters, for `headrace pipeline dlq`. Needs neither Spark nor Arrow.
 
-A letter is replayed once, whatever happens: the record goes back to its topic in the same transaction as a note in the
-compacted topic `__pipeline_replays` that says so. Who replays the same dead-letter topic at the same time is fenced: of
-two, the later one goes on, and has read all notes of the earlier one.
+A dead letter is replayed exactly once: the record is written to its topic in the same transaction as a note in the
+compacted topic `__pipeline_replays`. Of two concurrent replays of a dead-letter topic, the later one fences the earlier
+and has read all of its notes.
 
     key     the dead-letter topic's id, the partition, and the first offset of the note
-    value   JSON: the offsets that were sent back, as ranges [first, last]
+    value   JSON: the replayed offsets, as ranges [first, last]
 """
 
 import json
@@ -31,7 +31,7 @@ _TRANSACTION_MS = 60_000
 
 @dataclass(slots=True)
 class ReasonSummary:
-    """The letters with one reason."""
+    """The dead letters with one reason, counted."""
 
     reason: str
     count: int = 0
@@ -42,18 +42,18 @@ class ReasonSummary:
 
 
 def read_letters(cluster: Cluster, topic: str) -> Iterator[Message]:
-    """All letters that are in a dead-letter topic now, partition by partition."""
+    """All dead letters that are in a topic now, partition by partition."""
     for partition, (start, end) in _bounds(cluster, topic).items():
         yield from read_messages(cluster, topic, partition, start, end)
 
 
 def count_letters(cluster: Cluster, topic: str) -> int:
-    """How many offsets a dead-letter topic has: an upper bound of its letters, quick to get."""
+    """The number of offsets of a dead-letter topic: a cheap upper bound of its dead letters."""
     return sum(end - start for start, end in _bounds(cluster, topic).values())
 
 
 def by_reason(letters: Iterable[Message], replayed: dict[int, set[int]], samples: int = 1) -> list[ReasonSummary]:
-    """The letters counted by reason, the most frequent first."""
+    """The dead letters counted by reason, the most frequent first."""
     found: dict[str, ReasonSummary] = {}
     for letter in letters:
         text = letter.header(REASON) or "no reason is given"
@@ -68,7 +68,7 @@ def by_reason(letters: Iterable[Message], replayed: dict[int, set[int]], samples
 
 
 def read_replayed(cluster: Cluster, topic: str) -> dict[int, set[int]]:
-    """By partition, the offsets of the letters that were sent back already."""
+    """By partition, the offsets of the dead letters that were replayed already."""
     done: dict[int, set[int]] = {}
     prefix = _note_prefix(cluster, topic)
     if not cluster.metadata([REPLAYS_TOPIC]):
@@ -87,6 +87,8 @@ def read_replayed(cluster: Cluster, topic: str) -> dict[int, set[int]]:
 
 @dataclass(slots=True)
 class ReplayedDeadLetters:
+    """Totals of a replay."""
+
     sent: int = 0
     skipped: int = 0
     """Did not match the filter."""
@@ -103,7 +105,7 @@ def replay(
     dry_run: bool = False,
     on_progress: Callable[[int], None] = lambda seen: None,
 ) -> ReplayedDeadLetters:
-    """Send letters back to the partitions they came from, key, value, headers and time as they were."""
+    """Write dead letters back to their original partitions, with the original key, value, headers and timestamp."""
     sender = None if dry_run else _Sender(cluster, topic)
     result = ReplayedDeadLetters()
     done = read_replayed(cluster, topic)
@@ -138,7 +140,7 @@ def _flush(sender: "_Sender | None", letters: list[Message], result: ReplayedDea
 
 
 class _Sender:
-    """Sends letters back, a chunk in a transaction."""
+    """Replays dead letters, one transaction per chunk."""
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
         self._cluster = cluster
@@ -146,7 +148,7 @@ class _Sender:
         self._prefix = _note_prefix(cluster, topic)
         if not cluster.metadata([REPLAYS_TOPIC]):
             cluster.create_topic(REPLAYS_TOPIC, partitions=1, settings={"cleanup.policy": "compact"})
-        # First of all: whatever an earlier replay still had open is aborted, so its notes are all there or never were.
+        # Before reading notes: this aborts an open transaction of an earlier replay, so its notes are final.
         self._producer: ProducerIdAndEpoch = cluster.init_producer_id(self._id, timeout_ms=_TRANSACTION_MS)
         self._sequences: dict[Partition, int] = {}
 
@@ -162,17 +164,17 @@ class _Sender:
                                   transactional_id=self._id)  # fmt: skip
             ended = self._cluster.end_txn(self._id, self._producer, committed=True)
         except WireError as error:
-            raise PipelineFailed(f"the replay stopped; what was sent before is sent, and can go on: {error}") from error
+            raise PipelineFailed(f"the replay stopped, and can be continued by running it again: {error}") from error
         if ended != self._producer:
             self._sequences = {}
         self._producer = ended
 
     def _check(self, records: Iterable[Partition]) -> None:
-        """A topic that is gone must not come back as one that the broker makes by itself."""
+        """Raise `NotReady` for a deleted topic, before producing to it would auto-create it."""
         topics = self._cluster.metadata({topic for topic, _ in records})
         for topic, partition in records:
             if topic not in topics or partition >= len(topics[topic].partitions):
-                raise NotReady(f"dead letters came from {topic}/{partition}, which is not there any more: make it anew")
+                raise NotReady(f"dead letters came from {topic}/{partition}, which no longer exists: create it again")
 
     def _notes(self, letters: list[Message]) -> Iterator[Record]:
         by_partition: dict[int, list[int]] = {}
@@ -206,7 +208,7 @@ def ranges_of(offsets: Iterable[int]) -> list[list[int]]:
 
 
 def _original(letter: Message) -> Record:
-    """The record as it was before it became a letter."""
+    """The original record of a dead letter."""
     time_text = letter.header(ORIGINAL_TIMESTAMP) or ""
     timestamp = int(time_text) if time_text.isdecimal() else _now_ms()
     headers = tuple(each for each in letter.headers if each[0] not in OWN_HEADERS)
@@ -214,7 +216,7 @@ def _original(letter: Message) -> Record:
 
 
 def _note_prefix(cluster: Cluster, topic: str) -> str:
-    """A topic that was deleted and made anew has another id: notes of the old one do not count for it."""
+    """The key prefix of a topic's notes: its id, so that notes do not apply to a recreated topic."""
     found = cluster.metadata([topic]).get(topic)
     if found is None:
         raise NotReady(f"there is no topic {topic} at {cluster.bootstrap}: nothing was dead-lettered yet")

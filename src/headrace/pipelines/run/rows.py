@@ -34,7 +34,7 @@ def check_sink(columns: StructType, sink: Sink, folder: Path) -> None:
     elif sink.kind == "table":
         options = table_options(sink, folder)
         if options.catalog and options.format != "iceberg":
-            raise TableError('a catalog is for Iceberg tables: say format = "iceberg"')
+            raise TableError('a catalog is for Iceberg tables: set format = "iceberg"')
         for column in options.partition_by:
             if column not in columns.fieldNames():
                 raise TableError(f"there is no column {column}; the columns are {', '.join(columns.fieldNames())}")

@@ -1,1 +1,1 @@
-"""Rows to tables of Parquet files, plain or Iceberg."""
+"""Tables of Parquet files, plain or Iceberg: commits, compaction, and the Spark sink."""

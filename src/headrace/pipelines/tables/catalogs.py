@@ -1,10 +1,11 @@
-"""The catalog in which an Iceberg table is known: one in the table's own directory, or one that is named.
+"""The catalog of an Iceberg table: in the table's own directory, or an external one.
 
-A catalog that is named is an Iceberg REST catalog by its address (`http://catalog:8181`), or one that pyiceberg is
-configured for by its name (`.pyiceberg.yaml`, or `PYICEBERG_CATALOG__<NAME>__URI` and the like): that is the place for
-credentials. The files stay in the directory, so whoever serves the catalog, and whoever reads the table, must reach it.
+An external catalog is the address of an Iceberg REST catalog (`http://catalog:8181`), or the name of a catalog in
+pyiceberg's configuration (`.pyiceberg.yaml`, or `PYICEBERG_CATALOG__<NAME>__URI` and the like), which also has the
+credentials. The files stay in the directory, so the catalog's server and all readers must have access to it.
 
-Which catalog a directory belongs to is note in it, since what no catalog knows of is taken for a crash's leavings.
+The directory has a note with its external catalog: files that a catalog does not know are removed as uncommitted, which
+must not happen with the wrong catalog.
 """
 
 from pathlib import Path
@@ -20,14 +21,14 @@ from sqlalchemy.exc import SQLAlchemyError
 from headrace.pipelines.tables.store import CATALOG_NOTE, HIDDEN, TableError
 
 NAMESPACE = "headrace"
-"""Of a table that was named without one."""
+"""Default namespace of tables."""
 OWN = "catalog.db"
 _FORMAT = 1
 CATALOG_ERRORS = (SQLAlchemyError, RESTError, RequestException)
 
 
 class CatalogNote(msgspec.Struct, frozen=True):
-    """What a directory whose catalog is elsewhere says."""
+    """The note in a directory with its catalog and table name."""
 
     catalog: str
     table: str
@@ -41,13 +42,13 @@ def identifier_of(name: str) -> Identifier:
 
 
 def flat_identifier_of(name: str) -> Identifier:
-    """The same for a catalog in SQLite, which has no namespaces in namespaces: `eu.lake.revenue` is in `eu_lake`."""
+    """Like `identifier_of` for SQLite catalogs, which have no nested namespaces: `eu.lake.revenue` is in `eu_lake`."""
     *namespace, table = identifier_of(name)
     return ("_".join(namespace), table)
 
 
 def read_catalog_note(root: Path) -> CatalogNote | None:
-    """The catalog elsewhere that a directory belongs to."""
+    """The note of a directory with an external catalog; None without one."""
     try:
         found = msgspec.json.decode(_note(root).read_bytes(), type=CatalogNote)
     except FileNotFoundError:
@@ -62,7 +63,7 @@ def read_catalog_note(root: Path) -> CatalogNote | None:
 
 
 def check_catalog(root: Path, catalog: str, table: str) -> CatalogNote | None:
-    """What is to be note in a directory before it is used with a catalog; `TableError` if it belongs to another."""
+    """The note to write before a directory is used with a catalog; `TableError` if it belongs to another."""
     note = read_catalog_note(root)
     if catalog and (root / OWN).exists():
         raise TableError(f"{root} has its catalog in the directory: leave the catalog out, or use another directory")
@@ -75,7 +76,7 @@ def check_catalog(root: Path, catalog: str, table: str) -> CatalogNote | None:
 
 
 def encode_catalog_note(root: Path, note: CatalogNote) -> tuple[Path, bytes]:
-    """The file that notes it, and what is in it."""
+    """The path of the note, and its content."""
     return _note(root), msgspec.json.encode(note)
 
 
@@ -84,7 +85,7 @@ def _note(root: Path) -> Path:
 
 
 def open_catalog(root: Path, catalog: str, warehouse: str, file_io: str, *, read_only: bool) -> Catalog:
-    """The catalog, with `file_io` as the class through which its files are written."""
+    """Open the catalog; `file_io` is the class that writes its files."""
     given = {"py-io-impl": file_io}
     if not catalog:
         return SqlCatalog(
@@ -110,7 +111,7 @@ def close_catalog(catalog: Catalog) -> None:
 
 
 def tables_in(catalog: Catalog) -> list[Identifier]:
-    """All tables of a catalog, whatever namespace they are in."""
+    """All tables of a catalog, in any namespace."""
     found: list[Identifier] = []
     waiting: list[Identifier] = [*catalog.list_namespaces()]
     seen: set[Identifier] = set()

@@ -1,19 +1,18 @@
-"""An Iceberg table in a directory, with its catalog in a SQLite file beside it: no server and no jars. For those with a
-catalog elsewhere see `catalogs.py`.
+"""An Iceberg table in a directory, by default with its catalog in a SQLite file beside it: no server and no jars. For
+external catalogs see `catalogs.py`.
 
     catalog.db                  the catalog: which metadata file is the current one (a commit is one transaction in it)
     metadata/                   Iceberg's own files
     data/<folder>/<name>        the Parquet files
     _headrace/                  lock and staging
 
-What is known about the table is in the summary of our newest snapshot, under names that begin with `headrace.`: it
-changes with the files in one commit. Other writers may add snapshots of their own. Any reader of Iceberg sees whole
-commits and nothing else:
+The table's properties are in the summary of our newest snapshot, with the prefix `headrace.`, so they change with the
+files in one commit. Other writers may add snapshots of their own. Any Iceberg reader sees only whole commits:
 
     SqlCatalog("headrace", uri="sqlite:////lake/orders/catalog.db").load_table("headrace.orders")
 
-pyiceberg syncs nothing, so its files are written through `SyncedFileIO`: the catalog never names one that a power cut
-would take away.
+pyiceberg does not sync files, so they are written through `SyncedFileIO`: the catalog never refers to a file that a
+power failure could lose.
 """
 
 import itertools
@@ -71,7 +70,7 @@ _PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }
-# Another writer's commit may be under way: what it has written and not yet committed is younger than this.
+# Another writer may be about to commit; its uncommitted files are younger than this.
 _FOREIGN_AFTER_S = 24 * 3600.0
 _COLLECT_EVERY_COMMITS = 50
 
@@ -88,7 +87,7 @@ class _SyncedFile(PyArrowFile):
 
 
 class SyncedFileIO(PyArrowFileIO):
-    """pyiceberg's way to files, with everything that is written synced before it can be committed."""
+    """pyiceberg's FileIO, with every file synced before it can be committed."""
 
     disk: Disk = OsDisk()
 
@@ -98,9 +97,9 @@ class SyncedFileIO(PyArrowFileIO):
 
 
 class IcebergStore:
-    """See the module. Without a name it is the only table of the catalog.
+    """See the module. Without a name, the only table of the catalog.
 
-    Files stay for `keep_removed_ms` after a commit has removed them, and so do the snapshots that had them.
+    Removed files, and the snapshots that have them, stay for `keep_removed_ms`.
     """
 
     def __init__(
@@ -199,7 +198,7 @@ class IcebergStore:
         except CommitFailedException as error:
             raise TableChanged(f"{self.root} was changed by another writer; try again ({error})") from None
         except (*CATALOG_ERRORS, CommitStateUnknownException, sqlite3.Error) as error:
-            # Whether the commit was done is read from the table when the batch is done again.
+            # Whether it was committed is found out from the table when the batch is repeated.
             raise TableError(f"the catalog of {self.root} refused a commit: {error}") from None
         self._commits += 1
         if remove or self._commits % _COLLECT_EVERY_COMMITS == 0:
@@ -209,10 +208,10 @@ class IcebergStore:
         return TableState(version, (*(file for file in base.files if file.name not in gone), *add), dict(properties))
 
     def recover(self) -> list[str]:
-        """Files of ours that no snapshot has are a crashed writer's. Strangers' are left alone until they are old."""
+        """Remove our files that are in no snapshot, and those of other writers when they are a day old."""
         table = self._table()
         if table is None and self._is_elsewhere:
-            return []  # Somebody may have dropped it from the catalog: that is no reason to delete its files.
+            return []  # It may have been dropped from the catalog: that is no reason to delete its files.
         known = set() if table is None else set(self._referenced(table))
         orphans = []
         for folder in (self._data, self.root / "metadata"):
@@ -228,9 +227,8 @@ class IcebergStore:
         close_catalog(self._catalog)
 
     def _own_table(self, name: str) -> Identifier:
-        """A directory holds one table: what belongs to none of its snapshots would be taken for a crash's leavings.
-
-        One that an earlier version has made goes by the name that it had then.
+        """The name of the directory's table. A directory has one table: files of a second one would be removed as
+        uncommitted. A table of an earlier version keeps the name that it had.
         """
         found = tables_in(self._catalog)
         wanted = flat_identifier_of(name) if name else None
@@ -246,7 +244,7 @@ class IcebergStore:
         return wanted
 
     def _check_location(self) -> None:
-        """A catalog elsewhere may know another table by this name."""
+        """An external catalog may have another table of this name."""
         table = self._table()
         if table is not None and _local(table.location()) != self.root:
             self.close()
@@ -267,7 +265,7 @@ class IcebergStore:
         return TableFile(path.name, "" if folder == "." else folder, file.record_count, file.file_size_in_bytes)
 
     def _expire(self) -> None:
-        """Let go of snapshots that have long had a successor: whoever began to read one has finished by now."""
+        """Expire snapshots that were replaced more than `keep_removed_ms` ago, and delete their files."""
         table = self._table()
         if table is None:
             return
@@ -283,7 +281,7 @@ class IcebergStore:
                 self._disk.unlink(path)
 
     def _referenced(self, table: Table) -> Iterator[Path]:
-        """Every file that the table's metadata names, of any snapshot that has not expired."""
+        """Every file that the table's metadata refers to, in all snapshots."""
         yield _local(table.metadata_location)
         for earlier in table.metadata.metadata_log:
             yield _local(earlier.metadata_file)
@@ -302,7 +300,7 @@ class IcebergStore:
 
 
 def _properties(table: Table, snapshot: Snapshot) -> dict[str, str]:
-    """Ours, of the newest snapshot that has any: those of other writers have none."""
+    """Our properties, from the newest snapshot that has any: snapshots of other writers have none."""
     at: Snapshot | None = snapshot
     while at is not None:
         summary = {} if at.summary is None else at.summary.additional_properties
@@ -314,12 +312,12 @@ def _properties(table: Table, snapshot: Snapshot) -> dict[str, str]:
 
 
 def table_name(text: str) -> str:
-    """The name of a topic or directory as that of a table, without characters that engines take for something else."""
+    """The name of a topic or directory as a table name: other characters than letters, digits and _ replaced."""
     return re.sub(r"\W", "_", text, flags=re.ASCII)
 
 
 def _location(path: Path) -> str:
-    # As Hadoop and pyiceberg write them: a URI in which nothing is escaped.
+    # As Hadoop and pyiceberg write them: a URI without escapes.
     return f"file://{path}"
 
 

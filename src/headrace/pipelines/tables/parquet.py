@@ -1,4 +1,4 @@
-"""Parquet files on a `Disk`: written in row groups, synced when closed, merged without holding more than one group."""
+"""Parquet files on a `Disk`: written in row groups, synced on close, merged with one row group in memory."""
 
 import io
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ _READ_BYTES = 8 * 1024 * 1024
 
 
 class DiskStream(io.RawIOBase):
-    """A new file as a stream to write to; closing it syncs what was written."""
+    """A new file as a writable stream; closing it syncs."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class DiskStream(io.RawIOBase):
         self._file.truncate(0)
 
     def abandon(self) -> None:
-        """The file is of no use: what is yet to be written is thrown away, and it is not waited for the device."""
+        """Give up the file: further writes are discarded, and closing does not sync."""
         self._is_abandoned = True
 
     def writable(self) -> bool:
@@ -57,7 +57,7 @@ class DiskStream(io.RawIOBase):
             super().close()
 
     def __del__(self) -> None:
-        """Abandon a file that was not closed: after an error nobody counts on it, and no finalizer waits for a disk.
+        """Abandon a file that was not closed: it is useless after an error, and a finalizer must not wait for a disk.
 
         The base class would close it. Since Python 3.13 an error of that is reported.
         """
@@ -66,7 +66,7 @@ class DiskStream(io.RawIOBase):
 
 
 class ParquetWriter:
-    """One file. Rows are kept back until a row group is full, so memory is bounded by `row_group_bytes`."""
+    """Writes one file. Rows are buffered until a row group is full, so memory is bounded by `row_group_bytes`."""
 
     def __init__(self, disk: Disk, path: Path, schema: pa.Schema, *, row_group_bytes: int = ROW_GROUP_BYTES) -> None:
         self.path = path
@@ -80,7 +80,7 @@ class ParquetWriter:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes in the file so far, without the rows that are kept back."""
+        """Bytes in the file so far, without the buffered rows."""
         return self._stream.size_bytes
 
     @property
@@ -95,21 +95,21 @@ class ParquetWriter:
             self.flush()
 
     def close(self) -> int:
-        """Finish the file and sync it; its size in bytes."""
+        """Finish and sync the file; returns its size in bytes."""
         self.flush()
         self._writer.close()
         self._stream.close()
         return self._stream.size_bytes
 
     def abandon(self) -> None:
-        """Let go of a file that will not be finished; it stays as it is, for `recover` to remove."""
+        """Give up the file unfinished; `TableStore.recover` removes it."""
         self._stream.abandon()
         self._pending = []
         self._writer.close()
         self._stream.close()
 
     def flush(self) -> None:
-        """Write the rows that are kept back, as a row group."""
+        """Write the buffered rows as a row group."""
         if self._pending:
             group = pa.concat_tables(self._pending)
             self._pending, self._pending_bytes = [], 0
@@ -117,7 +117,7 @@ class ParquetWriter:
 
 
 def merge(disk: Disk, sources: Sequence[Path], target: Path, schema: pa.Schema) -> tuple[int, int]:
-    """Write the rows of several files, in their order, to one; its rows and size. Columns a file lacks are null."""
+    """Merge files in order into one; returns its rows and size. Columns that a file lacks are null."""
     writer = ParquetWriter(disk, target, schema)
     try:
         for source in sources:
@@ -141,12 +141,12 @@ def read_in_parts(path: Path, part_bytes: int = _READ_BYTES) -> Iterator[pa.Tabl
 
 
 def unified(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """A schema that files of different age fit: every column, the wider type where two differ."""
+    """The union of schemas: every column, with the wider type where two differ."""
     return pa.unify_schemas([schema.remove_metadata() for schema in schemas], promote_options="permissive")
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table's columns in the order and with the types of a schema, null where there are none."""
+    """The table with the columns and types of a schema; missing columns are null."""
     columns = [
         table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(table.num_rows, field.type)
         for field in schema

@@ -1,4 +1,4 @@
-"""How a table's columns may change: what a batch's columns mean for a table that is there already."""
+"""Schema evolution of tables: the columns of a table after a batch."""
 
 from pyspark.sql.types import DataType, DecimalType, StructField, StructType
 
@@ -13,10 +13,10 @@ _WIDER = {
 
 
 def evolve(table: StructType, rows: StructType, name: str) -> StructType:
-    """The table's columns after a batch: its own, and behind them those that are new, which older rows lack.
+    """The table's schema after a batch: its columns, then the new ones, which are null in older rows.
 
-    A column that the batch lacks is null in it. A type that fits into the table's is widened. Everything else would
-    change what is stored already, and is a `TableError`.
+    A column that the batch lacks is null in its rows. A narrower type is widened to the table's. Any other difference
+    would change stored data and raises `TableError`.
     """
     known = {field.name: field for field in table.fields}
     folded = {field.name.casefold(): field.name for field in table.fields}
@@ -40,7 +40,7 @@ def evolve(table: StructType, rows: StructType, name: str) -> StructType:
 
 
 def nullable(schema: StructType) -> StructType:
-    """The same columns, any of which may be null."""
+    """The same columns, all nullable."""
     return StructType([StructField(field.name, field.dataType, nullable=True) for field in schema.fields])
 
 
@@ -53,5 +53,5 @@ def _fits(rows: DataType, table: DataType) -> bool:
 
 
 def _plain(kind: DataType) -> str:
-    """The type without what says whether parts of it may be null."""
+    """The type as text, without the nullability of its parts."""
     return kind.simpleString()

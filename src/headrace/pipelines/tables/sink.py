@@ -1,19 +1,19 @@
-"""A pipeline's rows as a table of Parquet files, plain or in Iceberg, each micro-batch exactly once.
+"""The table sink: writes micro-batches to a table of Parquet files, plain or Iceberg, exactly once.
 
     sink = TableSink(TableOptions(path="lake/revenue", format="iceberg", partition_by=["day"]))
     query = stream.writeStream.foreachBatch(sink.write).start()
 
-What is promised:
+Guarantees:
 
-- A batch is one commit, and its number, by the id of the query, is part of it: a batch that comes again, after a crash
-  anywhere, adds nothing. A query with a new checkpoint begins to count anew, and its rows are added.
-- Spark's workers write the files in parallel, the driver commits them. Every worker must reach `path` (one machine, or
-  a shared file system); a batch of which rows did not arrive is refused.
-- New columns are accepted and are null in older rows. A column that changes its type is refused.
-- Small files are merged when there are `compact_after` of them in a row; readers see a row once, before and after.
+- A batch is one commit, which includes the query's id and the batch id: a repeated batch, after a crash anywhere, adds
+  nothing. A query with a new checkpoint starts from batch 0, and its rows are added.
+- Spark's workers write the files in parallel, the driver commits them. Every worker must have access to `path` (one
+  machine, or a shared file system); a batch with missing rows is refused.
+- New columns are added and are null in older rows. A column that changes its type is refused.
+- Small files are merged when there are `compact_after` adjacent ones; readers see every row once, before and after.
 
-What a reader sees is told in `store.py` for plain Parquet (`spark.read.parquet("lake/revenue/data")`) and in
-`iceberg.py` for Iceberg.
+`store.py` describes what readers of plain Parquet see (`spark.read.parquet("lake/revenue/data")`), `iceberg.py` what
+readers of Iceberg see.
 """
 
 import json
@@ -51,26 +51,26 @@ from headrace.runtime.disk import Disk, OsDisk
 
 _BATCHES, _SCHEMA, _PARTITIONS = "batches", "schema", "partition_by"
 _KEEP_QUERIES = 32
-# Another query may write to the same table: its batch is waited for.
+# How long to wait for the batch of another query that writes to the same table.
 _LOCK_WAIT_S = 120.0
 _TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
 
 
 class TableOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a pipeline's file says about a table sink."""
+    """Options of a table sink."""
 
     path: str
     """The table's directory."""
     format: Literal["parquet", "iceberg"] = "parquet"
     partition_by: list[str] = []
-    """Columns by whose values files are divided. In plain Parquet they are in the folders' names, not in the files."""
+    """Partition columns. In plain Parquet they are in the folder names, not in the files."""
     name: str = ""
     """The name in the Iceberg catalog, `namespace.table`; the directory's if empty."""
     catalog: str = ""
     """An Iceberg catalog that is not in the directory: a REST catalog's address, or a name that pyiceberg knows."""
     target_file_bytes: int = 128 * 1024 * 1024
     compact_after: int = 16
-    """Merge when this many small files are in a row; 0: never."""
+    """Merge when there are this many adjacent small files; 0: never."""
 
 
 class TableSink:
@@ -83,8 +83,8 @@ class TableSink:
         self._store: TableStore | None = None
 
     def write(self, df: DataFrame, batch_id: int, query_id: str | None = None) -> bool:
-        """Add a batch to the table; False if it had been already. `query_id` tells apart the batches of queries with
-        checkpoints of their own; without it Spark is asked for the running query's."""
+        """Add a batch to the table; False if it was already committed. Batches are identified by `query_id`, by default
+        that of the running query, and `batch_id`."""
         query = running_query_id(df) if query_id is None else query_id
         with table_lock(self._root, "a table sink", wait_s=_LOCK_WAIT_S), self._open_store() as store:
             state = store.state()
@@ -97,7 +97,7 @@ class TableSink:
             store.prepare(columns, [(column, "identity") for column in self._options.partition_by])
             with self._staged(df, schema) as staging:
                 added = self._adopt(store, staging, state.version + 1)
-            # The last ones count: a table outlives the checkpoints of many queries.
+            # Only the last queries are remembered: a table outlives the checkpoints of many.
             batches = dict([*((name, last) for name, last in batches.items() if name != query), (query, batch_id)])
             properties = {
                 **state.properties,
@@ -112,7 +112,7 @@ class TableSink:
 
     @contextmanager
     def _open_store(self) -> Iterator[TableStore]:
-        """The store, cleaned of what a crash left when it is first opened, or opened again after an error."""
+        """The store; recovered from a crash on first use and after an error."""
         store = self._store
         try:
             if store is None:
@@ -131,20 +131,20 @@ class TableSink:
     def _schema_after(self, state: TableState, rows: StructType) -> StructType:
         missing = [column for column in self._options.partition_by if column not in rows.fieldNames()]
         if missing:
-            raise TableError(f"the table {self._root} is divided by {missing[0]}, which is not a column of the rows")
+            raise TableError(f"the table {self._root} is partitioned by {missing[0]}, which the rows do not have")
         if _SCHEMA not in state.properties:
             return nullable(rows)
-        divided_by = json.loads(state.properties[_PARTITIONS])
-        if divided_by != self._options.partition_by:
+        partitioned_by = json.loads(state.properties[_PARTITIONS])
+        if partitioned_by != self._options.partition_by:
             raise TableError(
-                f"the table {self._root} is divided by {', '.join(divided_by) or 'nothing'}, not by "
-                f"{', '.join(self._options.partition_by) or 'nothing'}: that cannot be changed, write to another"
+                f"the table {self._root} is partitioned by {', '.join(partitioned_by) or 'nothing'}, not by "
+                f"{', '.join(self._options.partition_by) or 'nothing'}: this cannot be changed; write to another table"
             )
         return evolve(StructType.fromJson(json.loads(state.properties[_SCHEMA])), rows, str(self._root))
 
     @contextmanager
     def _staged(self, df: DataFrame, schema: StructType) -> Iterator[Path]:
-        """The batch as Parquet files that Spark has written, all rows of it."""
+        """The batch as Parquet files written by Spark, checked to be complete."""
         make_folders(self._disk, self._root / HIDDEN / "staging")
         staging = self._root / HIDDEN / "staging" / uuid.uuid4().hex
         names = df.schema.fieldNames()
@@ -157,27 +157,27 @@ class TableSink:
                 for field in schema.fields
             ]
         )
-        divided_by = self._options.partition_by
+        partitioned_by = self._options.partition_by
         if self._options.format == "iceberg":
-            # The columns stay in the files, where Iceberg looks for their values; copies of them divide the rows.
-            copies = {f"hr_part_{index}": F.col(_quoted(column)) for index, column in enumerate(divided_by)}
-            rows, divided_by = rows.withColumns(copies) if copies else rows, list(copies)
+            # Iceberg reads partition values from the files, so Spark partitions by copies of the columns.
+            copies = {f"hr_part_{index}": F.col(_quoted(column)) for index, column in enumerate(partitioned_by)}
+            rows, partitioned_by = rows.withColumns(copies) if copies else rows, list(copies)
         with _setting(df, _TIMESTAMPS, "TIMESTAMP_MICROS"):
-            rows.write.option("compression", "zstd").partitionBy(*divided_by).parquet(str(staging))
+            rows.write.option("compression", "zstd").partitionBy(*partitioned_by).parquet(str(staging))
         try:
             arrived = sum(pq.read_metadata(path).num_rows for path in _parquet_files(staging))
             expected = seen.get.get("rows", 0)
             if arrived != expected:
                 raise TableError(
-                    f"Spark wrote {expected} rows and {arrived} of them are in {self._root}: every worker must reach "
-                    "that directory, on one machine or through a shared file system"
+                    f"Spark wrote {expected} rows and {arrived} of them are in {self._root}: every worker must have "
+                    "access to that directory, on one machine or through a shared file system"
                 )
             yield staging
         finally:
             self._disk.remove_tree(staging)
 
     def _adopt(self, store: TableStore, staging: Path, version: int) -> list[TableFile]:
-        """Move what Spark has written to where the table's files are."""
+        """Move the files that Spark has written to the table's files."""
         added = []
         for index, path in enumerate(_parquet_files(staging)):
             rows = pq.read_metadata(path).num_rows
@@ -194,7 +194,7 @@ class TableSink:
         return added
 
     def _folder(self, staged: Path) -> str:
-        """The folder for what Spark has put into this one: copies of columns go by the columns' names."""
+        """The table's folder for a staged folder: copies of columns get the columns' names."""
         if self._options.format == "parquet":
             return "" if staged == Path() else str(staged)
         names = [quote(column, safe=" ") for column in self._options.partition_by]
@@ -217,12 +217,12 @@ def open_store(options: TableOptions, disk: Disk) -> TableStore:
     root = Path(options.path).absolute()
     if options.format == "parquet":
         if options.catalog:
-            raise TableError(f'a catalog is for Iceberg tables: say format = "iceberg" for {root}')
+            raise TableError(f'a catalog is for Iceberg tables: set format = "iceberg" for {root}')
         if (root / "catalog.db").exists() or has_catalog_note(root):
-            raise TableError(f'{root} is an Iceberg table: say so with format = "iceberg"')
+            raise TableError(f'{root} is an Iceberg table: set format = "iceberg"')
         return ManifestStore(root, disk=disk)
     if (root / HIDDEN / "commits").exists():
-        raise TableError(f'{root} is a table of plain Parquet files: say so with format = "parquet"')
+        raise TableError(f'{root} is a table of plain Parquet files: set format = "parquet"')
     from headrace.pipelines.tables.iceberg import IcebergStore, table_name
 
     return IcebergStore(root, options.name or table_name(root.name), disk=disk, catalog=options.catalog)
@@ -240,7 +240,7 @@ def _quoted(column: str) -> str:
 
 @contextmanager
 def _setting(df: DataFrame, name: str, value: str) -> Iterator[None]:
-    """A setting of the session for the time being; a streaming query's batches have a session of their own."""
+    """Set a session setting temporarily; the batches of a streaming query have a session of their own."""
     conf = df.sparkSession.conf
     before = conf.get(name, None)
     conf.set(name, value)

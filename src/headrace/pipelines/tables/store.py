@@ -1,22 +1,21 @@
-"""A table is a set of Parquet files and what is known about them; a commit changes both in one step.
+"""Tables: a set of Parquet files and properties; a commit changes both atomically.
 
-`TableStore` is what the archive and the table sink build on. There are two:
+`TableStore` is the storage of the archive and of the table sink. There are two implementations:
 
 - `ManifestStore` (here): a directory that any reader of Parquet can read, without a catalog.
 - `IcebergStore` (`iceberg.py`): an Iceberg table with a SQLite catalog in the directory.
 
 The directory of a `ManifestStore`:
 
-    data/<folder>/<name>          what plain readers list: hard links to committed files, in Hive folders
-    _headrace/commits/<n>.json    the whole state after commit n; the highest number counts
+    data/<folder>/<name>          for plain readers: hard links to committed files, in Hive folders
+    _headrace/commits/<n>.json    manifest with the whole state after commit n; the highest number is current
     _headrace/files/<name>        the files themselves
-    _headrace/staging/            what is being made
+    _headrace/staging/            files being written
 
-A commit is the rename of its manifest. Only then `data/` is brought up to it: a plain reader never sees a row of a
-batch that was not committed, and never one twice. After a crash in between it sees the last batch late, when the next
-writer opens the table. Files that a commit removes leave a folder of `data/` together with the arrival of those that
-replace them, because the folder is swapped for another in one step; they stay in `_headrace/files` for a while, for
-those who go by a manifest and have not finished reading.
+A commit is the rename of its manifest. `data/` is updated afterwards: a plain reader never sees a row of an uncommitted
+batch, and never a row twice. After a crash in between, the last batch appears when the next writer opens the table.
+When a commit replaces files, their folder in `data/` is swapped for a new one atomically; the old files stay in
+`_headrace/files` for a while, for readers that use an earlier manifest.
 """
 
 import fcntl
@@ -37,10 +36,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 OURS = "hr-"
-"""How the names of our files begin: whatever else lies in a table's directory is left alone."""
+"""Prefix of the names of our files: any other file in a table's directory is left alone."""
 HIDDEN = "_headrace"
 CATALOG_NOTE = "catalog.json"
-"""In a directory whose Iceberg catalog is elsewhere; see `catalogs.py`."""
+"""File in a directory whose Iceberg catalog is elsewhere; see `catalogs.py`."""
 KEEP_REMOVED_MS = 60 * 60_000
 _KEEP_COMMITS = 8
 _READ_ATTEMPTS = 20
@@ -48,23 +47,25 @@ _LOCK_POLL_S = 0.05
 
 
 class TableError(HeadraceError):
-    """A table cannot be read or written as asked; the message is one sentence for a person."""
+    """A table cannot be read or written."""
 
 
 class TableChanged(TableError):
-    """Somebody else has changed the table meanwhile: look again."""
+    """Another writer has changed the table since its state was read."""
 
 
 class TableFile(msgspec.Struct, frozen=True):
+    """A Parquet file of a table."""
+
     name: str
     folder: str
-    """Where plain readers find it below `data/`: Hive's `column=value/…`, or nothing."""
+    """Its folder below `data/`: Hive's `column=value/…`, or empty."""
     rows: int
     size_bytes: int
 
 
 class TableState(msgspec.Struct, frozen=True):
-    """What a table is at one moment. `version` grows with each commit; 0 is a table without any."""
+    """The state of a table after a commit. `version` increases with each commit; 0 before the first."""
 
     version: int = 0
     files: tuple[TableFile, ...] = ()
@@ -72,45 +73,45 @@ class TableState(msgspec.Struct, frozen=True):
 
 
 class TableStore(Protocol):
-    """Reading needs nothing more than the directory; `path_for_new`, `commit` and `recover` need its lock."""
+    """Storage of a table. Reading needs no lock; `path_for_new`, `commit` and `recover` need the table's lock."""
 
     root: Path
 
     def prepare(self, schema: "pa.Schema", partition_by: Sequence[tuple[str, str]]) -> None:
-        """Make the table, or add columns that are new; (column, `identity` or `day`) tells how files are divided."""
+        """Create the table, or add new columns; `partition_by` has (column, `identity` or `day`) pairs."""
         ...
 
     def state(self) -> TableState: ...
 
     def path(self, file: TableFile) -> Path:
-        """Where a file of the state is. It stays there for a while after a commit has removed it."""
+        """The path of a file. It stays there for a while after a commit has removed it."""
         ...
 
     def path_for_new(self, name: str, folder: str) -> Path:
-        """Where to write a file that a commit will then add; its directory exists."""
+        """The path for a file that a later commit adds; creates its directory."""
         ...
 
     def commit(
         self, base: TableState, *, add: Collection[TableFile], remove: Collection[str], properties: Mapping[str, str]
     ) -> TableState:
-        """Add files, which are on disk and synced, remove others by name, and replace the properties, in one step."""
+        """Add files (written and synced), remove others by name, and replace the properties, atomically."""
         ...
 
     def recover(self) -> list[str]:
-        """Undo what a crashed writer began and finish what it had committed; the names of orphans removed."""
+        """Clean up after a crashed writer: finish its commit, remove uncommitted files; returns their names."""
         ...
 
     def close(self) -> None: ...
 
 
 def has_catalog_note(root: Path) -> bool:
-    """Whether the directory is an Iceberg table whose catalog is elsewhere."""
+    """Whether the directory is an Iceberg table with its catalog elsewhere."""
     return (root / HIDDEN / CATALOG_NOTE).exists()
 
 
 @contextmanager
 def table_lock(root: Path, who: str, *, wait_s: float = 0.0) -> Iterator[None]:
-    """Be the only one who writes to a table; a process that ends, however it ends, lets go of the lock."""
+    """Hold the write lock of a table; the system releases it when the process ends, however it ends."""
     folder = root / HIDDEN
     folder.mkdir(parents=True, exist_ok=True)
     fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -133,7 +134,7 @@ def table_lock(root: Path, who: str, *, wait_s: float = 0.0) -> Iterator[None]:
 
 
 def make_folders(disk: Disk, path: Path) -> None:
-    """Make a directory and those above it, each durable."""
+    """Create a directory and its parents, each synced."""
     if not path.is_dir():
         make_folders(disk, path.parent)
         disk.make_dir(path)
@@ -144,12 +145,12 @@ class _Manifest(msgspec.Struct, frozen=True):
     files: tuple[TableFile, ...]
     properties: dict[str, str]
     removed: tuple[tuple[str, int], ...] = ()
-    """Files that a commit removed, and when (in ms): they are deleted some time later."""
+    """Removed files, with the time of removal in ms: they are deleted `keep_removed_ms` later."""
     format: int = 1
 
 
 class _Format(msgspec.Struct, frozen=True):
-    """What every manifest has, of whichever format the rest is."""
+    """The part of a manifest that all formats have."""
 
     format: int = 1
 
@@ -160,7 +161,7 @@ _decode_format = msgspec.json.Decoder(_Format).decode
 
 
 class ManifestStore:
-    """See the module. `keep_removed_ms` is how long files stay after a commit has removed them."""
+    """See the module. Removed files stay on disk for `keep_removed_ms`."""
 
     def __init__(
         self,
@@ -180,7 +181,7 @@ class ManifestStore:
         self._data = root / "data"
 
     def prepare(self, schema: "pa.Schema", partition_by: Sequence[tuple[str, str]]) -> None:
-        """The files say themselves which columns they have, and the folders how they are divided."""
+        """Nothing to do: the files have their schemas, and the folder names the partition values."""
 
     def state(self) -> TableState:
         manifest = self._newest()
@@ -222,7 +223,7 @@ class ManifestStore:
         return TableState(after.version, after.files, after.properties)
 
     def recover(self) -> list[str]:
-        # Before anything is changed: a table of a newer format is refused.
+        # Before any change: a table of a newer format is refused.
         manifest = self._newest()
         for folder in (self._commits, self._files, self._data):
             make_folders(self._disk, folder)
@@ -230,9 +231,7 @@ class ManifestStore:
             self._disk.remove_tree(self._swap)
         visible = set(self._visible_folders())
         if visible and not manifest.version:
-            raise TableError(
-                f"{self.root} has files and no commit that tells about them: its _headrace/commits is lost"
-            )
+            raise TableError(f"{self.root} has files but no commits: its _headrace/commits is lost")
         for name in self._disk.files(self._commits):
             if name.endswith(".tmp") or _number(name) + _KEEP_COMMITS <= manifest.version:
                 self._disk.unlink(self._commits / name)
@@ -246,7 +245,7 @@ class ManifestStore:
     def close(self) -> None: ...
 
     def _newest(self) -> _Manifest:
-        """The manifest with the highest number. It may go between listing and reading: then there is a newer one."""
+        """The manifest with the highest number. If it disappears between listing and reading, there is a newer one."""
         for _ in range(_READ_ATTEMPTS):
             if not self._commits.is_dir():
                 break
@@ -275,7 +274,7 @@ class ManifestStore:
                 yield "" if Path(folder) == self._data else str(PurePosixPath(Path(folder).relative_to(self._data)))
 
     def _publish(self, manifest: _Manifest, folders: Iterable[str]) -> None:
-        """Bring what plain readers see up to the manifest, in these folders."""
+        """Update these folders of `data/` to the manifest."""
         for folder in sorted(folders):
             wanted = {file.name for file in manifest.files if file.folder == folder}
             target = self._data / folder

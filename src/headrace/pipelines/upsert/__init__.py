@@ -1,1 +1,1 @@
-"""Rows to tables of PostgreSQL and SQLite, by key."""
+"""Upserts by key into PostgreSQL and SQLite."""

@@ -14,44 +14,44 @@ from headrace.model.errors import HeadraceError
 
 BATCHES = "headrace_batches"
 FORMAT_ROW = ("headrace:format", "")
-"""Name and query of a row of that table whose batch is the version of the table's layout; without it that is 1."""
+"""Name and query of the row whose batch is the version of the table's layout; 1 without such a row."""
 _FORMAT = 1
 
 
 class UpsertError(HeadraceError):
-    """The database refused, or the rows do not fit the table. The message never has a password in it."""
+    """The database refused a batch, or the rows do not match the table. The message never contains a password."""
 
 
 class UpsertOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a pipeline's file says about an upsert sink."""
+    """Options of an upsert sink."""
 
     database: str
     """`postgresql://user@host/name`, `sqlite:///path/to/file`, or `env:NAME` for a variable that holds one of them."""
     table: str
     """The table, `name` or `schema.name`."""
     key: list[str]
-    """The columns that a row is known by; the table has a unique constraint over them."""
+    """The key columns; the table has a unique constraint over them."""
     order: str | None = None
-    """A column that tells which of two rows is the newer one."""
+    """A column that orders rows with the same key: the greatest is the newest."""
     delete: str | None = None
-    """A boolean column: true removes the key."""
+    """A boolean column: true deletes the row of the key."""
     delete_nulls: bool = False
-    """A row whose columns other than `key` and `order` are all null removes the key."""
+    """A row whose columns other than `key` and `order` are all null deletes the row of the key."""
     create: bool = False
-    """Make the table if it is not there."""
+    """Create the table if it does not exist."""
     name: str = ""
-    """Under which name the batches are counted; the table's if empty."""
+    """The name under which batch ids are stored; the table's if empty."""
 
     def __repr__(self) -> str:
         return f"UpsertOptions(table={self.table!r}, key={self.key!r})"
 
 
 class UpsertPlan(msgspec.Struct, frozen=True):
-    """What is to be done with each batch of one shape."""
+    """How batches with these columns are written."""
 
     table: str
     columns: tuple[str, ...]
-    """What is stored, the key included."""
+    """The stored columns, including the key."""
     types: tuple[str, ...]
     """Spark's simple names of the columns' types: `string`, `bigint`, `decimal(10,2)` …"""
     key: tuple[str, ...]
@@ -65,18 +65,19 @@ class UpsertPlan(msgspec.Struct, frozen=True):
 
 
 class Database(Protocol):
-    """One kind of database. Its errors are `UpsertError`s."""
+    """A kind of database. Its errors are `UpsertError`s."""
 
     def apply(
         self, plan: UpsertPlan, owner: tuple[str, str], batch_id: int, rows: Iterable[tuple[bool, Sequence[Any]]]
     ) -> bool:
-        """In one transaction: unless the owner's last batch is this one or a later one, change the table and remember
-        the batch. Each row comes with whether its key is to be removed. False: nothing was to be done."""
+        """Write a batch and its id in one transaction, unless the owner's last batch is this one or a later one.
+
+        Each row comes with whether its key is to be deleted. Returns False if the batch was already written."""
         ...
 
 
 def check_format(found: Sequence[Any] | None) -> None:
-    """`UpsertError` if `FORMAT_ROW` says that a newer Headrace has written the table of batches."""
+    """Raise `UpsertError` if a newer Headrace has written the table of batches."""
     if found is not None and found[0] > _FORMAT:
         raise UpsertError(
             f"{BATCHES} was written by a newer Headrace (format {found[0]}, this one reads {_FORMAT}): use that one"
@@ -84,12 +85,12 @@ def check_format(found: Sequence[Any] | None) -> None:
 
 
 def connect_to(database: str) -> Database:
-    """The database that an option names; connections are made for each batch."""
+    """The database of the option `database`; it connects for each batch."""
     if database.startswith("env:"):
         name = database.removeprefix("env:")
         found = os.environ.get(name)
         if not found:
-            raise UpsertError(f"the environment variable {name}, which is to name a database, is not set")
+            raise UpsertError(f"the environment variable {name}, which should have the database's URL, is not set")
         database = found
     if database.startswith(("postgresql://", "postgres://")):
         from headrace.pipelines.upsert.postgres import Postgres
@@ -99,4 +100,4 @@ def connect_to(database: str) -> Database:
         from headrace.pipelines.upsert.sqlite import Sqlite
 
         return Sqlite(database.removeprefix("sqlite:///"))
-    raise UpsertError("`database` is to begin with postgresql://, sqlite:/// or env:")
+    raise UpsertError("`database` must begin with postgresql://, sqlite:/// or env:")

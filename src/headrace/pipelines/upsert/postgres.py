@@ -31,6 +31,8 @@ _Connection = psycopg.Connection[tuple[Any, ...]]
 
 
 class Postgres:
+    """A PostgreSQL database, by its URL."""
+
     def __init__(self, url: str) -> None:
         self._url = url
 
@@ -38,7 +40,7 @@ class Postgres:
         self, plan: UpsertPlan, owner: tuple[str, str], batch_id: int, rows: Iterable[tuple[bool, Sequence[Any]]]
     ) -> bool:
         with self._transaction() as database:
-            # Two drivers of one query, one of which does not know that it was given up: the second waits here.
+            # A second driver of the same query (a stale one that still runs, say) waits here.
             database.execute("SELECT pg_advisory_xact_lock(%s)", (_lock_number(owner[0]),))
             _make_batches(database)
             batch_of = f"SELECT batch FROM {BATCHES} WHERE name = %s AND query = %s"
@@ -63,7 +65,7 @@ class Postgres:
         try:
             psycopg.conninfo.conninfo_to_dict(self._url)
         except psycopg.Error:
-            # Its message quotes the text, which may have a password in it.
+            # Its message quotes the URL, which may contain a password.
             raise UpsertError("`database` is not a PostgreSQL URL: postgresql://user@host:5432/name") from None
         try:
             with psycopg.connect(self._url, connect_timeout=_CONNECT_TIMEOUT_S) as database:
@@ -106,12 +108,12 @@ def _create(plan: UpsertPlan) -> sql.Composed:
 
 
 def _type(kind: str) -> Any:
-    # Only names of Spark's types come here; decimal(p,s) means the same to both.
+    # Only names of Spark types come here; decimal(p,s) is the same in both.
     return kind if kind.startswith("decimal(") else _TYPES.get(kind, "text")
 
 
 def _stage(database: _Connection, plan: UpsertPlan, rows: Iterable[tuple[bool, Sequence[Any]]]) -> None:
-    """The batch as it came, numbered, in a table that goes with the transaction."""
+    """Copy the batch, with row numbers, to a temporary table that is dropped with the transaction."""
     database.execute(
         sql.SQL(
             "CREATE TEMP TABLE headrace_stage ON COMMIT DROP AS "
@@ -126,7 +128,7 @@ def _stage(database: _Connection, plan: UpsertPlan, rows: Iterable[tuple[bool, S
 
 
 def _value(value: datetime.datetime | None) -> datetime.datetime | None:
-    # Spark hands timestamps over as local times without a zone.
+    # Spark returns timestamps as local times without a zone.
     return None if value is None else value.astimezone(datetime.UTC)
 
 

@@ -1,18 +1,18 @@
-"""Upserts by key: each micro-batch of a pipeline brings a table of PostgreSQL or SQLite up to date, exactly once.
+"""The upsert sink: applies micro-batches by key to a table of PostgreSQL or SQLite, exactly once.
 
     sink = UpsertSink(UpsertOptions(database="postgresql://etl@db/shop", table="public.customers", key=["id"],
                                     order="changed_at", delete="is_deleted", create=True))
     query = stream.writeStream.outputMode("update").foreachBatch(sink.write).start()
 
-What is promised:
+Guarantees:
 
-- A batch is one transaction of the database. Its number is stored in the same transaction (table `headrace_batches`,
-  by `name` and the id of the query), so a batch that comes again, after a crash anywhere, changes nothing.
-- Of several rows with one key in a batch the one with the greatest `order` counts; without `order`, or among equals,
-  the one that Spark hands over last. With `order`, a row that is older than the stored one is left out.
-- A row whose `delete` column is true removes its key; the column itself is not stored. With `delete_nulls`, a row that
-  has nothing but its key does so.
-- Names are quoted, values are parameters. What `database` says is never logged and never part of an error.
+- A batch is one transaction of the database. Its id is stored in the same transaction (table `headrace_batches`, by
+  `name` and the id of the query), so a repeated batch, after a crash anywhere, changes nothing.
+- Of several rows with one key in a batch, the one with the greatest `order` is applied; without `order`, or among
+  equals, the last one. With `order`, a row that is older than the stored one is ignored.
+- A row whose `delete` column is true deletes the row of its key; the column itself is not stored. With `delete_nulls`,
+  so does a row with null in all columns but key and order.
+- Names are quoted, values are parameters. The value of `database` is never logged and never part of an error.
 
 Rows pass through the driver, one Spark partition at a time. Lists, maps and structs are stored as JSON.
 """
@@ -37,13 +37,13 @@ class UpsertSink:
 
     def __init__(self, options: UpsertOptions) -> None:
         if not options.key:
-            raise UpsertError(f"the upsert into {options.table} needs a key: the columns that a row is known by")
+            raise UpsertError(f"the upsert into {options.table} needs a key: the columns that identify a row")
         self._options = options
         self._database = connect_to(options.database)
 
     def write(self, df: DataFrame, batch_id: int, query_id: str | None = None) -> bool:
-        """Bring the table up to date with a batch; False if it had been already. `query_id` tells apart the batches of
-        queries with checkpoints of their own; without it Spark is asked for the running query's."""
+        """Apply a batch to the table; False if it was already applied. Batches are identified by `query_id`, by default
+        that of the running query, and `batch_id`."""
         options = self._options
         plan = plan_for(options, df.schema)
         owner = (options.name or options.table, running_query_id(df) if query_id is None else query_id)
@@ -64,7 +64,7 @@ def plan_for(options: UpsertOptions, schema: StructType) -> UpsertPlan:
                     f"only {', '.join(names)}"
                 )
     if options.delete is not None and schema[options.delete].dataType.typeName() != "boolean":
-        raise UpsertError(f"the column {options.delete}, which marks rows to delete, is to be a boolean")
+        raise UpsertError(f"the column {options.delete}, which marks rows to delete, must be a boolean")
     stored = [field for field in schema.fields if field.name != options.delete]
     for field in stored:
         if field.name in options.key and _is_nested(field.dataType):

@@ -1,4 +1,4 @@
-"""Upserts into SQLite: a file that one process at a time writes to."""
+"""Upserts into SQLite: a file with one writer at a time."""
 
 import datetime
 import decimal
@@ -15,7 +15,7 @@ _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
 
 
 class Sqlite:
-    """Times are stored as ISO 8601 in UTC: SQLite has no type for them."""
+    """A SQLite file. Timestamps are stored as ISO 8601 in UTC: SQLite has no type for them."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -47,9 +47,9 @@ class Sqlite:
         try:
             with closing(sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)) as database:
                 database.execute("PRAGMA journal_mode=WAL")
-                # A batch that Spark believes to be written must be there after a power cut.
+                # A batch that Spark considers written must survive a power failure.
                 database.execute("PRAGMA synchronous=FULL")
-                # It takes the write lock now: a second driver waits here, and finds the batch done.
+                # Takes the write lock: a second driver waits here, and then finds the batch written.
                 database.execute("BEGIN IMMEDIATE")
                 try:
                     yield database
@@ -89,7 +89,7 @@ def _type(kind: str) -> str:
 
 
 def _stage(database: sqlite3.Connection, plan: UpsertPlan, rows: Iterable[tuple[bool, Sequence[Any]]]) -> None:
-    """The batch as it came, numbered, in a table that only this connection sees."""
+    """Copy the batch, with row numbers, to a temporary table of this connection."""
     columns = ", ".join(map(quoted, plan.columns))
     database.execute(
         f"CREATE TEMP TABLE headrace_stage AS SELECT 0 AS headrace_row, 0 AS headrace_gone, {columns} "
@@ -135,7 +135,7 @@ def _merge(plan: UpsertPlan) -> Iterator[str]:
 
 def _value(value: Any, kind: str) -> Any:
     if isinstance(value, datetime.datetime):
-        # Spark hands timestamps over as local times without a zone, and TIMESTAMP_NTZ as they are.
+        # Spark returns timestamps as local times without a zone, and TIMESTAMP_NTZ unchanged.
         at = value.astimezone(datetime.UTC) if kind == "timestamp" else value
         return at.isoformat(timespec="microseconds")
     if isinstance(value, datetime.date):

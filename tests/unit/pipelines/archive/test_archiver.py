@@ -146,7 +146,7 @@ def test_another_topic_is_refused(cluster: Cluster, topic: str, options: Archive
     with pytest.raises(TopicNotFound, match="there is no topic"):
         archive(cluster, options)
     cluster.create_topic(topic, partitions=2)
-    with pytest.raises(TableError, match="made anew"):
+    with pytest.raises(TableError, match="recreated"):
         archive(cluster, options)
     before = rows(read_archive(Path(options.path)))
     other = ArchiveOptions(topic=f"{topic}-other", path=options.path, iceberg=options.iceberg)

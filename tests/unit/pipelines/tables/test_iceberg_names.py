@@ -110,7 +110,7 @@ def test_a_table_in_a_rest_catalog(tmp_path: Path, address: str, monkeypatch: py
     # What a directory belongs to is noted: no other catalog would know its files, and they would be taken for strays.
     with pytest.raises(TableError, match=f"is the table lake.revenue of the catalog {address}: name both"):
         open_store(options(tmp_path, table="lake.revenue"), OsDisk())
-    with pytest.raises(TableError, match='say so with format = "iceberg"'):
+    with pytest.raises(TableError, match='set format = "iceberg"'):
         open_store(TableOptions(path=str(tmp_path / "lake" / "revenue")), OsDisk())
     elsewhere = options(tmp_path, table="lake.revenue", path="other", options={"catalog": address})
     with pytest.raises(TableError, match=r"of the catalog is at file://.*revenue, not at"):
