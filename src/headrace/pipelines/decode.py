@@ -1,7 +1,7 @@
-"""From records to rows: values are decoded by the source's format, and those that do not fit get a reason.
+"""Decodes records to rows by the source's format; records that cannot be decoded get a reason.
 
-`decoded` adds two columns to the records of a topic: `_v`, the value as a struct, and `_reason`, one sentence that says
-why the value does not fit, null where it does. `rows` then keeps what fits; `dead_letters/columns.py` takes the rest.
+`decoded` adds two columns to the records of a topic: `_v`, the value as a struct, and `_reason`, the reason why the
+value cannot be decoded, else null. `rows` selects the decoded ones, `dead_letters/columns.py` the others.
 """
 
 from pathlib import Path
@@ -27,7 +27,7 @@ _PERMISSIVE = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
 
 
 def decoded(records: DataFrame, source: Source, folder: Path = Path()) -> DataFrame:
-    """The records with `_v` and `_reason`. Files that the source names are in `folder`."""
+    """The records with `_v` and `_reason`. The source's file names are relative to `folder`."""
     if source.tombstones == "drop":
         records = records.where(F.col("value").isNotNull())
     if source.decoded_format == "avro":
@@ -43,14 +43,14 @@ def decoded(records: DataFrame, source: Source, folder: Path = Path()) -> DataFr
         (F.col(_VALUE)[_CORRUPT].isNotNull(), _misfit(source, schema)),
     ]
     if source.decoded_format == "json":
-        # Spark's parser stops at the end of the first object and looks no further.
+        # Spark's parser ignores everything after the first object.
         trimmed = F.expr(r"trim(TRAILING ' \t\r\n' FROM CAST(value AS STRING))")
         problems.append((~F.endswith(trimmed, F.lit("}")), F.lit("something follows the JSON object")))
     return made.withColumn(REASON, _first(problems))
 
 
 def _from_avro(records: DataFrame, source: Source, folder: Path = Path()) -> DataFrame:
-    """Decoded in blocks, by Python workers."""
+    """Decode Avro in Arrow batches, by Python workers."""
     values = avro_values(
         schema=source.schema, schemas=source.schemas, registry=source.registry, subject=source.subject, folder=folder
     )
@@ -68,12 +68,12 @@ def _schema(ddl: str) -> StructType:
 
 
 def counted(decoded: DataFrame, name: str) -> DataFrame:
-    """The same rows; how many there are and how many do not fit is in the progress, under `name`."""
+    """The same rows, with the metrics `rows` and `bad` observed under `name`, for the progress reports."""
     return decoded.observe(name, F.count(F.lit(1)).alias("rows"), F.count(F.col(REASON)).alias("bad"))
 
 
 def rows(decoded: DataFrame, source: Source, on_error: OnError) -> DataFrame:
-    """The rows that fit, as columns of their own. With `fail`, one that does not fit stops the query."""
+    """The decoded rows, with a column per field. With `fail`, a record that cannot be decoded fails the query."""
     is_good = F.col(REASON).isNull()
     if on_error == "fail":
         place = F.concat_ws("/", "topic", F.col("partition").cast("string"), F.col("offset").cast("string"))
@@ -85,7 +85,7 @@ def rows(decoded: DataFrame, source: Source, on_error: OnError) -> DataFrame:
 
 
 def metadata(records: DataFrame) -> list[Column]:
-    """Where each row comes from, under names that a value is unlikely to have."""
+    """The metadata columns: key and origin of each row."""
     columns = [F.col("key").cast("string").alias("_key")]
     columns += [F.col(name).alias(f"_{name}") for name in ("topic", "partition", "offset", "timestamp")]
     if "headers" in records.columns:
@@ -111,7 +111,7 @@ def _ddl(schema: StructType) -> str:
 
 
 def _options(source: Source) -> dict[str, str]:
-    """Options of Spark's own parsers, written under `options` with the name of the format: `csv.sep = ";"`."""
+    """Options for Spark's parsers: those with the format's name as a prefix, such as `csv.sep = ";"`."""
     prefix = f"{source.decoded_format}."
     return {key.removeprefix(prefix): str(value) for key, value in source.options.items() if key.startswith(prefix)}
 
@@ -120,7 +120,7 @@ Problems = list[tuple[Column, Column]]
 
 
 def _first(problems: Problems) -> Column:
-    """The text of the first that holds, else null."""
+    """The text of the first problem whose condition holds, else null."""
     (condition, text), *others = problems
     chain = F.when(condition, text)
     for condition, text in others:
@@ -129,7 +129,7 @@ def _first(problems: Problems) -> Column:
 
 
 def _shape_problems(source: Source, *, may_be_empty: bool) -> Problems:
-    """What can be wrong before the value is looked into."""
+    """Problems that are found without parsing the value."""
     problems: Problems = []
     if source.tombstones == "keep":
         problems.append((F.col("value").isNull(), F.lit(None).cast("string")))
@@ -142,7 +142,7 @@ def _shape_problems(source: Source, *, may_be_empty: bool) -> Problems:
 
 
 def _misfit(source: Source, schema: StructType) -> Column:
-    """Which field is at fault: each is tried alone, but only for rows that are known to be bad."""
+    """The field at fault: each is parsed on its own, but only in records that failed."""
     if source.decoded_format == "csv":
         return F.lit("the value does not fit the schema")
     text = F.col("value").cast("string")

@@ -1,1 +1,1 @@
-"""Avro values as columns."""
+"""Decodes Avro values to Arrow columns, in bulk."""

@@ -1,7 +1,8 @@
-"""How to read values of a type: a tree of nodes, one per type, each of which reads a column or a single value.
+"""Decoders for Avro types: a tree of nodes, one per type, each of which reads a column or a single value.
 
-`Node.column` reads one value of each row and gives them as an Arrow column; what it gives for rows at fault means
-nothing. `Node.one` reads a single value, for what does not pay in columns, and raises `UnreadableValue`. The two agree.
+`ColumnNode.column` reads one value of each row into an Arrow column; its content for rows with a fault is undefined.
+`ColumnNode.one` reads a single value, where columns are not worth it, and raises `UnreadableValue`. Both give the same
+results.
 """
 
 from abc import ABC, abstractmethod
@@ -23,11 +24,11 @@ _MAX_MS = (2**63 - 1) // 1000
 
 
 class UnreadableValue(Exception):
-    """Why a value cannot be read."""
+    """A value cannot be decoded; the message is the reason."""
 
 
 class ValueCursor:
-    """A place in a single value."""
+    """A read position in a single value."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -52,8 +53,10 @@ class ValueCursor:
 
 @dataclass(frozen=True)
 class ColumnNode(ABC):
+    """Decoder for values of one Avro type."""
+
     path: str
-    """Where in the value this is, for reasons."""
+    """The path of the field in the value, for reasons."""
     arrow: pa.DataType
 
     @abstractmethod
@@ -63,7 +66,7 @@ class ColumnNode(ABC):
     def one(self, value: ValueCursor) -> Any: ...
 
     def skip(self, rows: RowCursors) -> None:
-        """Pass over what the reader does not want."""
+        """Skip a value that the reader's schema does not have."""
         self.column(rows)
 
 
@@ -93,7 +96,7 @@ class BooleanNode(ColumnNode):
 
 @dataclass(frozen=True)
 class IntegerNode(ColumnNode):
-    """An int or a long, also as a time, or where the reader wants a wider number."""
+    """An int or a long, possibly as a time, or widened for the reader's schema."""
 
     max_bytes: int
     in_milliseconds: bool = False
@@ -140,7 +143,7 @@ _FLOATS = {4: Struct("<f"), 8: Struct("<d")}
 
 @dataclass(frozen=True)
 class BytesNode(ColumnNode):
-    """Bytes, a string or a fixed, which has its size from the schema."""
+    """Bytes, a string, or a fixed, whose size is in the schema."""
 
     size: int | None = None
 
@@ -191,7 +194,7 @@ class DecimalNode(ColumnNode):
     def column(self, rows: RowCursors) -> pa.Array:
         sizes = rows.numbers(self.path) if self.size is None else np.full(len(rows), self.size, np.int64)
         starts, sizes = rows.chunks(sizes, self.path)
-        # Arrow wants 16 bytes, the least significant first; those that are not written repeat the sign.
+        # Arrow has 16 bytes, least significant first; missing bytes extend the sign.
         signs = np.where((sizes > 0) & (rows.data.take(starts, mode="clip") >= 0x80), 0xFF, 0).astype(np.uint8)
         data = np.empty((len(rows), _DECIMAL_BYTES), np.uint8)
         for place in range(_DECIMAL_BYTES):
@@ -230,7 +233,7 @@ class DecimalNode(ColumnNode):
 
 @dataclass(frozen=True)
 class EnumNode(ColumnNode):
-    """One of an enum's symbols; None among them is one that the reader does not know."""
+    """A symbol of an enum; None stands for a symbol that the reader's schema does not have."""
 
     symbols: tuple[str | None, ...]
 

@@ -1,4 +1,4 @@
-"""Nodes of types that are made of others: records, arrays, maps and unions. See `columns`."""
+"""Decoders for compound Avro types: records, arrays, maps and unions. See `columns`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from headrace.records.varints import INT32_BYTES, Integers
 
 _MOST_STEPS_ALONE = 64
 _FEW_ROWS = 32
-"""Items are read one of each row at a time. Where few rows have many more of them, they are better read alone."""
+"""Each step reads one item of each row. If only few rows have many more items, these rows are read one by one."""
 
 
 @dataclass(frozen=True)
 class RecordNode(ColumnNode):
-    """Fields in the order they are written, each with its place among the reader's, and those that are filled in."""
+    """Fields in the writer's order, each with its index in the reader's record, and the reader's defaults."""
 
     written: tuple[tuple[ColumnNode, int | None], ...]
     defaults: tuple[tuple[int, Any], ...] = ()
@@ -46,7 +46,7 @@ class RecordNode(ColumnNode):
 
 
 def structs(columns: Sequence[pa.Array], kind: pa.DataType, count: int, nulls: Any = None) -> pa.Array:
-    """A column of structs; a struct may have no fields."""
+    """A column of structs, possibly without fields."""
     if not columns:
         return pa.array([{}] * count, kind)
     return pa.StructArray.from_arrays(columns, fields=list(kind), mask=nulls)
@@ -54,7 +54,7 @@ def structs(columns: Sequence[pa.Array], kind: pa.DataType, count: int, nulls: A
 
 @dataclass(frozen=True)
 class RepeatedNode(ColumnNode):
-    """An array, or a map, whose items are pairs: blocks of items, each with its count, until one of none."""
+    """An array, or a map as an array of pairs: blocks of items, each with its count, ended by an empty block."""
 
     items: ColumnNode
     least_bytes: int
@@ -92,7 +92,7 @@ class RepeatedNode(ColumnNode):
         counts = part.numbers(self.path)
         negative = np.flatnonzero(counts < 0)
         if len(negative):
-            # A count below zero is followed by the bytes of the block, for those who want to skip it.
+            # A negative count is followed by the size of the block in bytes.
             sized = part.some(negative)
             sized.numbers(self.path)
             part.put_back(negative, sized)
@@ -125,12 +125,12 @@ class RepeatedNode(ColumnNode):
 
 @dataclass(frozen=True)
 class UnionNode(ColumnNode):
-    """One of several types. Each branch comes with the place of its value: None is null, 0 the only member there is."""
+    """One of several types. Each branch has the index of its struct member; None for null, 0 for a single member."""
 
     branches: tuple[tuple[ColumnNode | str, int | None], ...]
-    """A text in place of a node says why the reader cannot take this branch."""
+    """A text instead of a node is the reason why the reader's schema cannot read this branch."""
     is_written: bool = True
-    """Whether the number of the branch stands before the value; else it is a lone type that meets a union."""
+    """Whether the writer's type is a union, so that a branch number precedes the value."""
     is_struct: bool = False
 
     def column(self, rows: RowCursors) -> pa.Array:
@@ -174,7 +174,7 @@ class UnionNode(ColumnNode):
 
 
 def _spread(column: pa.Array, which: Integers, count: int) -> pa.Array:
-    """The column at these rows of `count`, null elsewhere."""
+    """Spread a column over `count` rows: its values at the rows `which`, null elsewhere."""
     index = np.zeros(count, np.int64)
     index[which] = np.arange(len(which))
     missing = np.ones(count, np.bool_)

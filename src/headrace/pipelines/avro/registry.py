@@ -1,4 +1,4 @@
-"""Where Avro schemas come from: a registry, files, or one file for all.
+"""Sources of Avro schemas: a schema registry, or files.
 
     SchemaRegistry("http://registry:8081")            # anything that speaks Confluent's REST protocol
     SchemaFiles.read({7: Path("order-v2.avsc")})      # without a registry: the file of each schema id
@@ -7,9 +7,9 @@
     avro_values(schemas={"7": "order-v2.avsc"}, schema="order.avsc")     # ids from files, read as order.avsc
     avro_values(registry="http://registry:8081", subject="orders-value") # ids from the registry, read as the latest
 
-Schemas of ids never change, so each is asked for once in each process. An id that the registry does not know is asked
-for again after a while, as it may just have been registered. Every request has a time limit and is tried three times;
-after that `RegistryUnavailable` says what failed: that is a failure of the pipeline and of no single value.
+The schema of an id never changes, so each is requested once per process. An unknown id is requested again after a
+while, as it may have been registered meanwhile. Every request has a timeout and is tried three times; then
+`RegistryUnavailable` is raised, which fails the pipeline and not a single value.
 """
 
 import base64
@@ -37,11 +37,11 @@ _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 
 
 class RegistryUnavailable(HeadraceError):
-    """The registry could not be asked; the message says why."""
+    """A request to the schema registry failed."""
 
 
 class SchemaRegistry:
-    """A schema registry with Confluent's REST protocol. Name and password may stand in the URL."""
+    """A schema registry with Confluent's REST protocol. The URL may contain user and password."""
 
     def __init__(self, url: str, *, timeout_s: float = 10.0) -> None:
         parts = urllib.parse.urlsplit(url)
@@ -62,7 +62,7 @@ class SchemaRegistry:
         return _registry, (self._given_url, self._timeout_s)
 
     def by_id(self, schema_id: int) -> WriterSchema | None:
-        """The schema of this id with what it refers to; None if the registry has none."""
+        """The schema of an id with its references; None if the registry does not have it."""
         if schema_id in self._known:
             return self._known[schema_id]
         now = time.monotonic()
@@ -83,7 +83,7 @@ class SchemaRegistry:
         return self._with_references(answer, f"the newest schema of {subject}")
 
     def _with_references(self, answer: Mapping[str, Any], what: str) -> WriterSchema:
-        """What a schema refers to comes before it, and what that refers to before that."""
+        """The schema with its references, each before the schemas that use it."""
         found: dict[tuple[str, int], str] = {}
         text = self._collect(answer, what, found)
         return WriterSchema(text, tuple(found.values()))
@@ -110,7 +110,7 @@ class SchemaRegistry:
         return text
 
     def _get(self, path: str) -> dict[str, Any] | None:
-        """The answer; None if the registry says that there is no such thing."""
+        """The response; None for 404."""
         reason = ""
         for attempt in range(_ATTEMPTS):
             if attempt:
@@ -131,17 +131,17 @@ class SchemaRegistry:
                     break
             except (OSError, HTTPException, ValueError) as error:
                 reason = str(getattr(error, "reason", error)) or type(error).__name__
-        raise RegistryUnavailable(f"the schema registry at {self._base} cannot be asked for {path}: {reason}")
+        raise RegistryUnavailable(f"the request to the schema registry at {self._base} for {path} failed: {reason}")
 
 
 @lru_cache(maxsize=32)
 def _registry(url: str, timeout_s: float) -> SchemaRegistry:
-    """The same one for every task of a worker, so that what it knows is not asked for again."""
+    """One instance for all tasks of a worker, which shares its cache."""
     return SchemaRegistry(url, timeout_s=timeout_s)
 
 
 class SchemaFiles:
-    """Schemas in files, by their ids. They are read at once, so that workers need not have the files."""
+    """Schemas in files, by their ids. Read on the driver, so that workers do not need the files."""
 
     def __init__(self, schemas: Mapping[int, WriterSchema]) -> None:
         self._schemas = dict(schemas)
@@ -163,7 +163,7 @@ def _files(schemas: tuple[tuple[int, WriterSchema], ...]) -> SchemaFiles:
 
 
 def read_schema(path: Path) -> str:
-    """The text of a schema file; `SchemaError`."""
+    """The text of a schema file; `SchemaError` if it cannot be read."""
     try:
         return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -178,11 +178,11 @@ def avro_values(
     subject: str | None = None,
     folder: Path = Path(),
 ) -> AvroValues:
-    """How a pipeline's source reads its values, from what its file says; `SchemaError`, `RegistryUnavailable`.
+    """The decoder for a source's Avro values, from the keys of its section; `SchemaError`, `RegistryUnavailable`.
 
-    `schema` is a file, or the schema itself. Values are read as it says; without it, as the newest schema of `subject`
-    or the one of the highest id in `schemas`. Paths are taken from `folder` on. Without `schemas` and `registry` values
-    have no ids before them.
+    `schema` is a file, or the schema itself: the reader's schema. Without it, that is the newest schema of `subject`,
+    or the one with the highest id in `schemas`. Paths are relative to `folder`. Without `schemas` and `registry`,
+    values are plain Avro without a schema id.
     """
     wanted = WriterSchema(_text(schema, folder)) if schema else None
     if registry is not None:

@@ -1,8 +1,8 @@
-"""How values that were written with one schema are read with another, by the rules of Avro. Pure.
+"""Avro schema resolution: how values of the writer's schema are read with the reader's schema. Pure.
 
-Fields go by name or alias. What the writer has and the reader has not is passed over; what the reader has and the
-writer has not is filled with the reader's default. Numbers become wider ones, strings bytes and bytes strings. Names of
-records are not compared: a subject whose record was renamed stays readable.
+Fields are matched by name or alias. Fields that only the writer has are skipped; fields that only the reader has get
+its default. Numbers are widened, strings are read as bytes and bytes as strings. Record names are not compared: a
+subject whose record was renamed stays readable.
 """
 
 from typing import Any
@@ -34,7 +34,7 @@ ROOT = "the value"
 
 
 def reading(writer: AvroType, reader: AvroType, path: str = ROOT) -> ColumnNode:
-    """How to read what `writer` wrote as `reader` wants it; `SchemaError` if the two do not go together."""
+    """The decoder from the writer's type to the reader's; `SchemaError` if they are incompatible."""
     if writer.kind == "union" or reader.kind == "union":
         return _union(writer, reader, path)
     if not _goes_with(writer, reader):
@@ -69,7 +69,7 @@ def _simple(writer: AvroType, reader: AvroType, path: str) -> ColumnNode:
 def _goes_with(writer: AvroType, reader: AvroType) -> bool:
     if reader.kind not in _BECOMES.get(writer.kind, (writer.kind,)):
         return False
-    # Scales have to be the same, or the number would be another one.
+    # With another scale the number would have another value.
     if "decimal" in (reader.logical, writer.logical) and _scale(writer) != _scale(reader):
         return False
     return writer.kind != "fixed" or writer.size == reader.size
@@ -112,7 +112,7 @@ def _union(writer: AvroType, reader: AvroType, path: str) -> ColumnNode:
         if branch.kind == "null":
             branches.append((NullNode(path, reader.arrow), None) if takes_null else (f"{path} is null", None))
             continue
-        # The same type before one that it can become.
+        # Prefer the same type to one that it can be promoted to.
         fitting = sorted(
             (place for place, each in enumerate(members) if _goes_with(branch, each)),
             key=lambda place: (members[place].kind != branch.kind, members[place].name != branch.name),
@@ -136,7 +136,7 @@ def _default(field: AvroField) -> Any:
 
 
 def _value(type_: AvroType, default: Any) -> Any:
-    """A default, which is JSON, as a value of its type; of a union it is the first branch's."""
+    """A default, which is JSON, as a value of its type; the default of a union belongs to its first branch."""
     if type_.kind == "union":
         branch = type_.branches[0]
         if branch.kind == "null" or len(type_.members) == 1:

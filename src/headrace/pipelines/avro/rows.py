@@ -1,8 +1,8 @@
-"""Many Avro values at once: a place in each of them, moved on field by field with numpy.
+"""Read positions in many Avro values at once, advanced field by field with numpy.
 
-A value that turns out to be wrong gets a fault, is parked at its end and read on as if it were right, so that the
-others need not wait; what is read of it is thrown away. Nothing is read outside the buffer, and a length is checked
-against the bytes that the value has left before it is used.
+A value that cannot be decoded gets a fault, and its position moves to its end; decoding continues for the others, and
+what is read for this value is discarded. Nothing is read outside the buffer: every length is checked against the
+remaining bytes of the value before it is used.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ from headrace.records.varints import INT32_BYTES, INT64_BYTES, Bytes, Integers, 
 Mask = npt.NDArray[np.bool_]
 
 TOO_DEEP_FOR_COLUMNS = 1
-"""The fault of a value that is not wrong, but has so many items that it is read alone."""
+"""The fault of a valid value that has so many items that it is read on its own."""
 
 
 class FaultTexts:
@@ -33,7 +33,7 @@ class FaultTexts:
 
 
 class RowCursors:
-    """Places in values: `at` and `ends` are positions in `data`, `faults` numbers of `reasons`, 0 where all is well."""
+    """Positions in values: `at` and `ends` are indexes into `data`, `faults` into `reasons`, 0 for no fault."""
 
     def __init__(
         self, buffer: pa.Buffer, data: Bytes, at: Integers, ends: Integers, faults: Integers, reasons: FaultTexts
@@ -49,7 +49,7 @@ class RowCursors:
         return len(self.at)
 
     def some(self, which: Integers) -> "RowCursors":
-        """A part of the rows; `put_back` brings what became of them."""
+        """A part of the rows; `put_back` stores their new positions and faults."""
         return RowCursors(self.buffer, self.data, self.at[which], self.ends[which], self.faults[which], self.reasons)
 
     def put_back(self, which: Integers, part: "RowCursors") -> None:
@@ -57,13 +57,13 @@ class RowCursors:
         self.faults[which] = part.faults
 
     def fail(self, wrong: Mask, reason: str | int) -> None:
-        """These are wrong; the first fault of a value is the one that counts."""
+        """Set the fault of some rows; a value keeps its first fault."""
         number = reason if isinstance(reason, int) else self.reasons.number(reason)
         self.faults[wrong & (self.faults == 0)] = number
         self.at[wrong] = self.ends[wrong]
 
     def numbers(self, path: str, max_bytes: int = INT64_BYTES) -> Integers:
-        """Read a number of each."""
+        """Read a number from each row."""
         found, after, wrong = try_varints(self.data, self.at, max_bytes)
         self.at = after
         if len(wrong):
@@ -75,7 +75,7 @@ class RowCursors:
         return found
 
     def chunks(self, sizes: Integers, path: str) -> tuple[Integers, Integers]:
-        """Pass over so many bytes of each; the places where they begin and how many they are, none if it is wrong."""
+        """Skip so many bytes of each row; returns their starts and sizes, size 0 for a row with a fault."""
         wrong = (sizes < 0) | (sizes > self.ends - self.at)
         if wrong.any():
             self.fail(wrong, f"{path} is cut off")
@@ -85,7 +85,7 @@ class RowCursors:
         return starts, sizes
 
     def fixed(self, size: int, path: str) -> npt.NDArray[np.uint8]:
-        """Read so many bytes of each."""
+        """Read so many bytes from each row."""
         starts, _ = self.chunks(np.full(len(self), size, np.int64), path)
         return self.data.take(starts[:, None] + np.arange(size), mode="clip")
 

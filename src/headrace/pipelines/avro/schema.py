@@ -1,7 +1,7 @@
-"""Avro schemas as a tree of types, and what each becomes in Arrow and in Spark. Pure.
+"""Parses Avro schemas to a tree of types, with the Arrow and Spark type of each. Pure.
 
-A schema's named types are put in place wherever they are used. One that contains itself is refused: neither Arrow nor
-Spark has a type for it. The mapping is that of Spark's own `from_avro`:
+Named types are expanded wherever they are used. Recursive types are refused: neither Arrow nor Spark has a type for
+them. The mapping is that of Spark's own `from_avro`:
 
     int, long, float, double, boolean, string, bytes     INT, BIGINT, FLOAT, DOUBLE, BOOLEAN, STRING, BINARY
     enum; fixed                                          STRING; BINARY
@@ -12,7 +12,7 @@ Spark has a type for it. The mapping is that of Spark's own `from_avro`:
     int and long, float and double                       BIGINT, DOUBLE
     any other union                                      STRUCT<member0: …, member1: …>, of which one is set
 
-Other logical types read as the type they are made of.
+Other logical types are read as their underlying type.
 """
 
 import json
@@ -47,11 +47,13 @@ _WIDER = {frozenset(("int", "long")): "long", frozenset(("float", "double")): "d
 
 
 class SchemaError(HeadraceError):
-    """A schema that cannot be used; the message says why."""
+    """A schema that cannot be used."""
 
 
 @dataclass(frozen=True)
 class AvroField:
+    """A field of a record."""
+
     name: str
     type: "AvroType"
     aliases: tuple[str, ...] = ()
@@ -61,6 +63,8 @@ class AvroField:
 
 @dataclass(frozen=True)
 class AvroType:
+    """A type of a schema."""
+
     kind: str
     """A primitive, or enum, fixed, record, array, map, union."""
     arrow: pa.DataType
@@ -68,17 +72,17 @@ class AvroType:
     logical: str = ""
     fields: tuple[AvroField, ...] = ()
     items: "AvroType | None" = None
-    """Of an array, and the values of a map."""
+    """The type of an array's items or of a map's values."""
     symbols: tuple[str, ...] = ()
     default_symbol: str | None = None
     size: int = 0
     branches: tuple["AvroType", ...] = ()
     members: tuple["AvroType", ...] = field(default=())
-    """What a union comes to: one type, or the members of a struct; null is never among them."""
+    """The members of a union without null: one type, or several as the fields of a struct."""
 
     @property
     def least_bytes(self) -> int:
-        """What a value takes at least."""
+        """The minimum size of a value in bytes."""
         if self.kind == "null":
             return 0
         if self.kind == "record":
@@ -87,7 +91,7 @@ class AvroType:
 
 
 def parse_schema(text: str | Mapping[str, Any], named: list[str] | None = None) -> AvroType:
-    """The type that a schema describes; `named` are schemas whose named types it refers to. `SchemaError`."""
+    """Parse a schema; `named` are schemas whose named types it uses. Raises `SchemaError`."""
     names: dict[str, Any] = {}
     for each in named or ():
         _collect(_loaded(each), "", names)
@@ -97,14 +101,14 @@ def parse_schema(text: str | Mapping[str, Any], named: list[str] | None = None) 
 
 
 def columns_of(type_: AvroType) -> AvroType:
-    """The type as one with columns: a record as it is, anything else as the one column `value`."""
+    """The type as a record: a record unchanged, any other type as the only column, `value`."""
     if type_.kind == "record":
         return type_
     return AvroType("record", pa.struct([("value", type_.arrow)]), fields=(AvroField("value", type_),))
 
 
 def ddl(type_: AvroType) -> str:
-    """The columns of a record as Spark writes a schema."""
+    """The columns of a record as DDL of Spark."""
     return ", ".join(f"`{each.name}` {spark_type(each.type.arrow)}" for each in columns_of(type_).fields)
 
 
@@ -140,7 +144,7 @@ def _loaded(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        # A registry may hand out the bare name of a primitive.
+        # A registry may return the bare name of a primitive type.
         if text.strip() in PRIMITIVES:
             return text.strip()
         raise SchemaError("an Avro schema is not JSON") from None
@@ -187,7 +191,7 @@ class _SchemaParser:
                 return AvroType(schema, PRIMITIVES[schema])
             full = next((name for name in (_full(schema, namespace), schema) if name in self._names), None)
             if full is None:
-                raise SchemaError(f"the Avro schema names a type {schema} that it does not have")
+                raise SchemaError(f"the Avro schema uses a type {schema} that it does not define")
             return self.type(self._names[full], full.rpartition(".")[0], inside)
         kind = schema.get("type") if isinstance(schema, Mapping) else None
         if isinstance(kind, dict | list):
@@ -230,7 +234,7 @@ class _SchemaParser:
         return AvroType("record", pa.struct([(each.name, each.type.arrow) for each in fields]), name, fields=fields)
 
     def _sized(self, schema: Any, namespace: str, inside: tuple[str, ...]) -> AvroType:
-        """Items take room: else a few bytes could claim any number of them."""
+        """The type of array items. It must have a minimum size, or a few bytes could claim any number of items."""
         items = self.type(schema, namespace, (*inside, ""))
         if not items.least_bytes:
             raise SchemaError("the Avro schema has an array of items that take no bytes")

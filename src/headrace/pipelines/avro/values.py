@@ -1,4 +1,4 @@
-"""Avro values to columns, a whole block of them at once.
+"""Decodes a column of Avro values to Arrow columns, in bulk.
 
     values = AvroValues(schema_text)                                  # plain Avro, all of one schema
     values = AvroValues(reader_text, writers=SchemaRegistry("http://…"))  # framed: a zero byte, schema id, Avro
@@ -7,19 +7,17 @@
     values.spark_type               # "STRUCT<`id`: STRING, `amount`: DOUBLE>": the same as one type
     values.arrow                    # the same as an Arrow struct type
     found = values.decode(column)   # `column`: Arrow binary, the values of a topic
-    found.columns                   # struct array: the values; null where there is none or it is wrong
-    found.reasons                   # string array: why a value cannot be read; null where it can, or is null
+    found.columns                   # struct array: the values; null for null and for undecodable values
+    found.reasons                   # string array: why a value cannot be decoded; null for all others
 
     # The same for Spark: two columns more.
     records.mapInArrow(values.appended, f"{schema of the records}, _v {values.spark_type}, _reason STRING")
 
-An `AvroValues` can be pickled, so it goes to Spark's workers as it is. `writers` finds the schema that a value was
-written with, see `registry`; its values are read as the reader's schema wants them (`resolution`). An id that no
-schema is found for is a reason like any other, since the next value may have another. A registry that does not answer
-is not: `RegistryUnavailable` is raised, to be tried again.
+An `AvroValues` can be pickled for Spark's workers. `writers` finds the writer's schema of a value by its id, see
+`registry`; values are converted to the reader's schema (`resolution`). An unknown id is a reason like any other, since
+the next value may have another id. A registry that does not answer is an error of the pipeline: `RegistryUnavailable`.
 
-Each value is judged alone: a wrong one never spoils its neighbours, and only the wrong ones get a reason. A value has
-to be read to its last byte.
+An undecodable value does not affect the other values. A value must be read to its last byte.
 """
 
 from collections.abc import Iterator
@@ -46,20 +44,22 @@ _BYTES_BEHIND = "bytes follow the value"
 
 
 class WriterSchema(NamedTuple):
+    """The schema that values were written with."""
+
     text: str
     references: tuple[str, ...] = ()
     """Schemas with named types that `text` uses."""
 
 
 class SchemaSource(Protocol):
-    """Where the schemas of ids come from. It is pickled with the values, and hashable."""
+    """Finds schemas by id. It is pickled with `AvroValues`, and hashable."""
 
     def by_id(self, schema_id: int) -> WriterSchema | None:
-        """None if there is none of this id."""
+        """The schema of an id; None if there is none."""
 
 
 class SchemaRows(NamedTuple):
-    """Rows of the same schema, how they are read, and what was read."""
+    """The rows of one schema, their decoder, and the decoded column."""
 
     rows: Integers
     node: ColumnNode
@@ -67,11 +67,15 @@ class SchemaRows(NamedTuple):
 
 
 class DecodedColumns(NamedTuple):
+    """Decoded values, and the reasons of those that cannot be decoded."""
+
     columns: pa.StructArray
     reasons: pa.StringArray
 
 
 class AvroValues:
+    """A decoder for Avro values; see the module."""
+
     def __init__(self, schema: str, *, references: tuple[str, ...] = (), writers: SchemaSource | None = None) -> None:
         self._schema = schema
         self._references = references
@@ -95,14 +99,14 @@ class AvroValues:
         return columns_of(self._type).arrow
 
     def appended(self, blocks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Each block of records, which has a column `value`, with the columns `_v` and `_reason` behind its own."""
+        """Each block of records, which has a column `value`, with the columns `_v` and `_reason` appended."""
         for block in blocks:
             found = self.decode(block.column("value"))
             columns = [*block.columns, found.columns, found.reasons]
             yield pa.RecordBatch.from_arrays(columns, names=[*block.schema.names, VALUE, REASON])
 
     def decode(self, values: pa.Array) -> DecodedColumns:
-        """Values as columns; see the head of this module."""
+        """Decode a binary column; see the module."""
         values = values.cast(pa.binary())
         count = len(values)
         reasons = FaultTexts()
@@ -158,7 +162,7 @@ class AvroValues:
             yield framed[ids == schema_id], schema_id
 
     def _node(self, schema_id: int | None) -> ColumnNode | str:
-        """How values of this schema are read, or why they cannot be. The reader's own schema has no id."""
+        """The decoder for values of a schema, or the reason why there is none. None is the reader's own schema."""
         key = -1 if schema_id is None else schema_id
         if key not in self._nodes:
             try:
@@ -194,7 +198,7 @@ class AvroValues:
         parts: list[SchemaRows],
         found: pa.Array,
     ) -> pa.Array:
-        """Read these values one by one, and put them in their places."""
+        """Decode these values one by one, and insert them into the column."""
         nodes = {row: node for which, node, _ in parts for row in np.intersect1d(which, alone).tolist()}
         made: list[Any] = []
         for row in alone.tolist():
@@ -213,7 +217,7 @@ class AvroValues:
 
 @lru_cache(maxsize=32)
 def _made(schema: str, references: tuple[str, ...], writers: SchemaSource | None) -> AvroValues:
-    """The same one for every task of a worker that has the same schemas, so that they are parsed once."""
+    """One instance for all tasks of a worker with the same schemas, so that they are parsed once."""
     return AvroValues(schema, references=references, writers=writers)
 
 

@@ -1,2 +1,1 @@
-"""Running a pipeline on Spark: plans, queries, decoding, recovery. The only package whose every module may import
-PySpark."""
+"""Running pipelines on Spark: sessions, plans, queries, recovery from failing records, and previews."""

@@ -1,4 +1,4 @@
-"""Rows on the terminal, as JSON: for looking at what a pipeline makes."""
+"""The console sink: prints rows as JSON."""
 
 import sys
 
@@ -7,14 +7,14 @@ from pyspark.sql import functions as F
 
 
 class ConsoleSink:
-    """A `foreachBatch` writer: the first rows of each batch, one line each."""
+    """A `foreachBatch` writer that prints the first rows of each batch, one per line."""
 
     def __init__(self, name: str, rows: int) -> None:
         self._name = name
         self._rows = rows
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
-        # All of the batch has to be computed, whatever is shown of it: steps before this one may keep state.
+        # The whole batch must be computed, whatever is printed: stateful operators before it commit their state.
         rows = batch.select(F.to_json(F.struct("*"))).persist()
         try:
             rows.count()

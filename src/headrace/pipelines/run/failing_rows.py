@@ -1,10 +1,10 @@
-"""Which records make a batch fail in the steps of a pipeline, such as a cast of text that is no number.
+"""Finds the records that make a batch fail in the steps of a pipeline, for example a cast of text that is no number.
 
-The records of the batch are read again and pass through the steps as a table, first all of them and then in halves,
-until each that fails stands alone. That finds rows that fail by themselves, so only what looks at one row at a time is
-tried: projections, filters, functions over columns (also Python's), generators, unions, and joins with tables. Where
-rows meet (aggregations, deduplication, joins of streams, state of your own), what comes before that is tried, and of an
-aggregation its keys and arguments too. A failure that needs several rows, such as a sum that overflows, is not found.
+The records of the batch are read again as a table and run through the steps: first all of them, then by bisection until
+each failing record is isolated. This finds records that fail on their own, so only row-wise operators are run:
+projections, filters, functions over columns (including Python UDFs), generators, unions, and joins with static tables.
+Of operators that combine rows (aggregations, deduplication, joins of streams, custom state), the input is computed, and
+for aggregations the keys and arguments. A failure that needs several rows, such as a sum that overflows, is not found.
 """
 
 import json
@@ -29,7 +29,7 @@ from headrace.pipelines.spec.file import SpecFile
 from headrace.pipelines.spec.model import Source
 
 REJECTED_MAX = 100
-"""If more records of a batch fail, it is the step that is wrong."""
+"""If more records of a batch fail, the step itself is considered wrong."""
 _CHUNK_OFFSETS = 50_000
 
 Ranges = Sequence[OffsetRange]
@@ -44,7 +44,7 @@ class TooManyFailures(Exception):
 
 
 def batch_ranges(start: str | None, end: str | None) -> list[list[OffsetRange]]:
-    """What each source of a batch was to read, from the offsets that Spark's error names: `[{"orders": {"0": 3}}]`."""
+    """The ranges that each source of a batch reads, from the offsets in Spark's error: `[{"orders": {"0": 3}}]`."""
     ends = _offsets(end)
     starts = _offsets(start) or [None] * len(ends)
     found = []
@@ -64,7 +64,7 @@ def batch_ranges(start: str | None, end: str | None) -> list[list[OffsetRange]]:
 
 
 def _offsets(text: str | None) -> list[dict[str, Any] | None]:
-    """Spark joins the offsets of the sources with commas, and has a dash where one has none."""
+    """Parse Spark's list of offsets by source; a dash stands for none."""
     try:
         found = json.loads((text or "[]").replace("[-", "[null").replace(", -", ", null"))
     except ValueError:
@@ -73,7 +73,7 @@ def _offsets(text: str | None) -> list[dict[str, Any] | None]:
 
 
 def describe_ranges(batch: Sequence[Ranges]) -> str:
-    """`orders/0 from offset 3 to 7`, for an error that is not of a single row."""
+    """`orders/0 from offset 3 to 7`, for an error without a single record at fault."""
     found = [
         f"{each.topic}/{each.partition} from offset {each.start} to {each.end - 1}" for part in batch for each in part
     ]
@@ -91,7 +91,7 @@ def find_failing(
 ) -> list[RejectedRecord]:
     """The records of a batch that fail in the steps before a sink, at most `limit` of them; `TooManyFailures` beyond.
 
-    None if it is to stop meanwhile: all of them or nothing.
+    Returns none if the pipeline is stopped meanwhile: all of them or nothing.
     """
     found: list[RejectedRecord] = []
     for name, ranges in by_source(batch, file.spec.streams).items():
@@ -110,9 +110,9 @@ def find_failing(
 
 
 def by_source(batch: Sequence[Ranges], streams: Mapping[str, Source]) -> dict[str, list[OffsetRange]]:
-    """What each source has read. Nothing if two sources read the same topic: whose records these are is not known.
+    """The ranges by source; empty if two sources read the same topic, since the source of a range is then ambiguous.
 
-    A query that uses a source twice reads it twice, in most batches up to the same offsets.
+    A query that uses a source twice reads it twice, usually up to the same offsets.
     """
     unique = [*dict.fromkeys(each for part in batch for each in part)]
     found = {name: [each for each in unique if matching(source, [each.topic])] for name, source in streams.items()}
@@ -121,7 +121,7 @@ def by_source(batch: Sequence[Ranges], streams: Mapping[str, Source]) -> dict[st
 
 
 def _chunks(ranges: Ranges) -> Iterator[list[OffsetRange]]:
-    """What is kept in memory at a time."""
+    """Split ranges into chunks that are cached one at a time."""
     chunk: list[OffsetRange] = []
     for each in split(ranges, max_records=_CHUNK_OFFSETS):
         if chunk and sum(part.size for part in chunk) + each.size > _CHUNK_OFFSETS:
@@ -133,7 +133,7 @@ def _chunks(ranges: Ranges) -> Iterator[list[OffsetRange]]:
 
 
 class _Chunk:
-    """Some records of a source, decoded once and tried in parts."""
+    """Records of a source, decoded once and run through the steps in parts."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class _Chunk:
             name: read_static(spark, spec, each) for name, each in spec.sources.items() if not each.is_stream
         }
         self._rows = self._decoded(source, ranges).persist()
-        # Of the other streams there are no rows, but they are streams still.
+        # The other streams have no rows here, but their plans are needed.
         self._others = {
             name: self._decoded(name, ranges).where(F.lit(False)) for name in spec.streams if name != source
         }
@@ -169,7 +169,7 @@ class _Chunk:
         self._rows.unpersist()
 
     def search(self, ranges: Ranges, *, surely: bool = False) -> Iterator[RejectedRecord]:
-        """The records that fail. `surely`: something in here does, since it is not in the other half."""
+        """The records that fail. With `surely` at least one of them does, since none is in the other half."""
         size = sum(each.size for each in ranges)
         if size == 0 or self._is_stopping():
             return
@@ -190,7 +190,7 @@ class _Chunk:
         yield from self.search(right, surely=found == 0)
 
     def _error(self, ranges: Ranges) -> PySparkException | None:
-        """What is raised by the steps over these records; None if they pass."""
+        """The error of the steps over these records; None if they pass."""
         sources = {**self._static, **self._others, self._source: self._rows.where(self._within(ranges))}
         ordered: Mapping[str, DataFrame] = {name: sources[name] for name in self._file.spec.sources}
         try:
@@ -223,7 +223,7 @@ def _halves(ranges: Ranges) -> tuple[list[OffsetRange], list[OffsetRange]]:
 
 
 def reason_of(error: PySparkException) -> str:
-    """What Spark says of a row, behind the part of the SQL that says so."""
+    """The cause of an error, after the SQL fragment at fault."""
     try:
         fragments = [context.fragment() for context in error.getQueryContext() or ()]
     except (Py4JError, NotImplementedError, PySparkException):

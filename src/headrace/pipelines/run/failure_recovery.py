@@ -1,6 +1,6 @@
-"""Getting a query past records that fail in its steps: they are found, set aside and written as dead letters, and the
-batch is done again without them. See `failing_rows.py` for what is found, `dead_letters/rejects.py` for why nothing is
-lost or doubled."""
+"""Recovers a query from records that fail in its steps: finds them, writes them as dead letters, and restarts the query
+without them. See `failing_rows.py` for what is found, `dead_letters/rejects.py` for why nothing is lost or
+duplicated."""
 
 import logging
 import re
@@ -46,6 +46,8 @@ _log = logging.getLogger("headrace.pipelines")
 
 
 class FailureRecovery:
+    """Excludes failing records from the batches of a pipeline's queries; see the module."""
+
     def __init__(
         self, spark: SparkSession, file: SpecFile, folder: StateFolder, is_stopping: Callable[[], bool]
     ) -> None:
@@ -59,7 +61,7 @@ class FailureRecovery:
         return read_rejects(self._path(query))
 
     def reading(self, query: str, read: SourceReader) -> SourceReader:
-        """A reader that leaves out what was set aside for a query."""
+        """A reader without the records that are excluded from a query."""
         records = self.rejected(query).records
 
         def without(name: str, source: Source, *, headers: bool) -> DataFrame:
@@ -69,13 +71,13 @@ class FailureRecovery:
         return without
 
     def finish(self, query: str) -> None:
-        """Write the dead letters that a run which was killed had only recorded."""
+        """Write the dead letters of records that a killed run had excluded but not written."""
         self._write_letters(query, self.rejected(query))
 
     def recover(self, query: Query, running: StreamingQuery, error: PySparkException) -> int:
-        """After a failure: how many records were set aside, so that the query can be started again.
+        """After a failure, exclude the failing records, so that the query can be restarted; returns their number.
 
-        Raises `PipelineFailed`, with the place, if the failure is to stop the pipeline or is not of single records.
+        Raises `PipelineFailed`, with topic and offsets, if failures stop the pipeline or no single record is at fault.
         """
         why = explain_error(error)
         if query.sink is None or _is_ours(error):
@@ -96,7 +98,7 @@ class FailureRecovery:
             number = self._failed_batch(query.name)
         except TooManyFailures as many:
             first = f"the record at {many.first.place} fails: {many.first.reason}"
-            many_fail = f"more than {REJECTED_MAX} records of a batch fail in its steps, so none was set aside"
+            many_fail = f"more than {REJECTED_MAX} records of a batch fail in its steps, so none was dead-lettered"
             raise PipelineFailed(f"{query.name}: {many_fail}; {first}") from error
         except (PySparkException, Py4JError, HeadraceError) as other:
             _log.warning("the records that fail were not found: %s", explain_error(other))
@@ -109,19 +111,19 @@ class FailureRecovery:
         before = self.rejected(query.name)
         rejects = before.with_found(running.id, number, found)
         if rejects == before:
-            # They were left out and it failed all the same.
+            # They were already excluded, and the batch failed nevertheless.
             raise PipelineFailed(f"{query.name}: {why} (in a batch of {describe_ranges(batch)})") from error
         write_rejects(self._path(query.name), rejects)
         self._write_letters(query.name, rejects)
         for each in found:
-            _log.warning("the record at %s was set aside: %s", each.place, each.reason)
+            _log.warning("the record at %s fails and was excluded: %s", each.place, each.reason)
         return len(found)
 
     def _path(self, query: str) -> Path:
         return self._folder.checkpoint / query / _FILE
 
     def _failed_batch(self, query: str) -> int:
-        """The number of the batch that was under way: Spark notes it before it begins."""
+        """The id of the failed batch: Spark writes it to the checkpoint before the batch starts."""
         context = self._spark.sparkContext
         jvm = context._jvm
         assert jvm is not None
@@ -170,5 +172,5 @@ def _is_one_of(records: list[RejectedRecord]) -> Column:
 
 
 def _is_ours(error: BaseException) -> bool:
-    """Whether the data source, a sink or a record that does not fit has told of the failure: no step is to blame."""
+    """Whether the data source, a sink or the decoding raised the error, so that no step is at fault."""
     return _OURS.search(str(error)) is not None

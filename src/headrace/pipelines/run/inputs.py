@@ -1,5 +1,4 @@
-"""Where the rows of a pipeline's sources come from: topics through the data source `headrace`, files and tables as they
-are."""
+"""Reads the sources of a pipeline: topics through the data source `headrace`, files and tables by Spark."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,14 +12,14 @@ from headrace.pipelines.spec.model import Source, Spec
 
 FORMAT = "headrace"
 _OVERRIDDEN = ("subscribe", "assign", "starting", "ending", "failondataloss")
-"""What options of a stream that have no meaning for a given range begin with, in small letters."""
+"""Prefixes, in lower case, of stream options that do not apply to a fixed range."""
 
 Start = Mapping[str, Mapping[str, int]]
-"""By topic and partition (as text, as in JSON): the offset to begin with."""
+"""Start offsets by topic and partition (as text, as in JSON)."""
 
 
 def read_static(spark: SparkSession, spec: Spec, source: Source) -> DataFrame:
-    """A file or a table, as it is when a batch starts."""
+    """A static file or table."""
     if source.table is not None:
         return spark.read.table(source.table)
     reader = spark.read.format(source.format or "parquet").options(**{k: str(v) for k, v in source.options.items()})
@@ -30,12 +29,12 @@ def read_static(spark: SparkSession, spec: Spec, source: Source) -> DataFrame:
 
 
 def _located(folder: Path, path: str) -> str:
-    """A path of the file system starts at the pipeline's folder; one with a scheme is left alone."""
+    """A path relative to the pipeline's folder; a path with a scheme is unchanged."""
     return path if "://" in path else str((folder / path).resolve())
 
 
 def read_topics(spark: SparkSession, spec: Spec, source: Source, *, headers: bool, start: Start | None) -> DataFrame:
-    """The records of the source's topics as a stream. `start` is where a reset wants it to begin."""
+    """The records of the source's topics as a stream. `start` has the start offsets of a reset."""
     reader = spark.readStream.format(FORMAT)
     for name, value in source_options(spec, source, headers=headers, start=start).items():
         reader = reader.option(name, value)
@@ -51,7 +50,7 @@ def read_range(
     headers: bool,
     fail_on_loss: bool = True,
 ) -> DataFrame:
-    """These records of the source's topics, as a table. What is gone of them is an error unless it is not to be."""
+    """Ranges of the source's topics as a static DataFrame; deleted offsets are an error with `fail_on_loss`."""
     places: dict[str, dict[str, tuple[int, int]]] = {}
     for each in ranges:
         start, end = places.setdefault(each.topic, {}).get(str(each.partition), (each.start, each.end))
@@ -68,7 +67,7 @@ def read_range(
 
 
 def source_options(spec: Spec, source: Source, *, headers: bool, start: Start | None) -> dict[str, str]:
-    """The options of the data source. Those of the file come last, so that it can say anything."""
+    """The options of the data source. Those in the file take precedence."""
     options = {"kafka.bootstrap.servers": spec.bootstrap_of(source)}
     if source.pattern is not None:
         options["subscribePattern"] = source.pattern
@@ -94,6 +93,6 @@ def _text(value: object) -> str:
 
 
 def _milliseconds(time: str) -> int:
-    """A time without a zone is UTC, as everywhere in a pipeline."""
+    """The time in ms; without a zone it is UTC, as everywhere in a pipeline."""
     moment = datetime.fromisoformat(time)
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -1,4 +1,4 @@
-"""Which output mode a query has: append where it can, update where rows change after they were written."""
+"""Chooses the output mode of a query: append if possible, update if rows change after they were written."""
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -9,17 +9,17 @@ _MODES: tuple[OutputMode, ...] = ("append", "update", "complete")
 
 
 def choose_mode(spark: SparkSession, rows: DataFrame, asked: OutputMode | None) -> OutputMode:
-    """The mode that was asked for, else the first that Spark can run: append, update, complete.
+    """The requested mode, else the first that Spark supports for the query: append, update, complete.
 
-    An aggregation without a watermark never knows that a row is final, so it cannot append. Raises Spark's error if
-    the query can run in no mode, or not in the one that was asked for.
+    An aggregation without a watermark has no final rows, so it cannot append. Raises Spark's error if the query
+    supports no mode, or not the requested one.
     """
     first: AnalysisException | None = None
     for mode in _MODES if asked is None else (asked,):
         try:
             _check(spark, rows, mode)
         except AnalysisException as error:
-            # What is wrong beyond the mode is best told by the mode that is tried first.
+            # The first mode has the best message for errors that are not about the mode.
             first = first or error
         else:
             return mode
@@ -33,7 +33,7 @@ def uses_transform_with_state(rows: DataFrame) -> bool:
 
 
 def _check(spark: SparkSession, rows: DataFrame, mode: OutputMode) -> None:
-    """What `DataStreamWriter.start` would refuse, asked beforehand."""
+    """Raise the error that `DataStreamWriter.start` would raise."""
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker

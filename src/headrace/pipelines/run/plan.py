@@ -33,6 +33,8 @@ from headrace.pipelines.spec.toml_lines import Path as KeyPath
 
 
 class SourceReader(Protocol):
+    """Reads a source of the pipeline."""
+
     def __call__(self, name: str, source: Source, *, headers: bool) -> DataFrame:
         """The records of a stream, with the columns of `decode.RECORD_SCHEMA`, or the rows of a static source."""
         ...
@@ -40,16 +42,16 @@ class SourceReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A streaming query that is ready to start. Dead letters have no `sink`."""
+    """A planned streaming query. Dead-letter queries have no `sink`."""
 
     name: str
     rows: DataFrame
     mode: OutputMode
     columns: dict[str, str]
-    """What a reader of the sink finds in a row."""
+    """The columns of the sink, with their types."""
     sink: Sink | None = None
     source: str | None = None
-    """For dead letters: whose they are."""
+    """The source of a dead-letter query."""
 
 
 def plan(spark: SparkSession, file: SpecFile, read: SourceReader) -> list[Query]:
@@ -58,21 +60,21 @@ def plan(spark: SparkSession, file: SpecFile, read: SourceReader) -> list[Query]
 
 
 def steps_over(spark: SparkSession, file: SpecFile, query: str, sources: Mapping[str, DataFrame]) -> DataFrame:
-    """What the sink `query` is given if these are the rows of the sources: for looking at rows as a table."""
+    """The input of the sink `query` over static rows of the sources."""
     planner = _Planner(spark, file, _read_nothing)
-    planner.give(sources)
+    planner.use_static(sources)
     return sink_rows(planner.view(query), file.spec.sinks[query])
 
 
 def results_over(spark: SparkSession, file: SpecFile, sources: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-    """By sink, what a reader of it would find if these are the rows of the sources, as a table."""
+    """By sink, its columns over static rows of the sources."""
     planner = _Planner(spark, file, _read_nothing)
-    planner.give(sources)
+    planner.use_static(sources)
     return {name: planner.view(name).drop(*METADATA_COLUMNS) for name in file.spec.sinks}
 
 
 def _read_nothing(name: str, source: Source, *, headers: bool) -> DataFrame:
-    raise NotImplementedError("the rows of the sources are given")
+    raise NotImplementedError("the sources are static")
 
 
 class _Planner:
@@ -94,8 +96,8 @@ class _Planner:
         found = [self._sink(name, sink, sink.from_ or last) for name, sink in self._spec.sinks.items()]
         return [*found, *self._dead_letters()]
 
-    def give(self, sources: Mapping[str, DataFrame]) -> None:
-        """Plan the steps over tables."""
+    def use_static(self, sources: Mapping[str, DataFrame]) -> None:
+        """Plan the steps over static sources."""
         for name, rows in sources.items():
             source = self._spec.sources[name]
             time = "timestamp" if source.decoded_format == "raw" else "_timestamp"
@@ -106,7 +108,7 @@ class _Planner:
             self._step(at)
 
     def view(self, query: str) -> DataFrame:
-        """What goes to a sink, before it is made into records."""
+        """The rows for a sink, before the conversion to records."""
         return self._views[self._spec.sinks[query].from_ or [*self._views][-1]]
 
     def _source(self, name: str, source: Source) -> DataFrame:
@@ -125,7 +127,7 @@ class _Planner:
         return self._timed(rows, path, source.watermark, source.deduplicate, time)
 
     def _mentions(self, word: str) -> bool:
-        """Whether a step may use a column: headers cost time, and are read only where somebody looks at them."""
+        """Whether a step may use a column: headers are expensive, and read only if a step uses them."""
         return any(step.python is not None or word in (step.sql or "") for step in self._spec.steps)
 
     def _timed(
@@ -169,7 +171,7 @@ class _Planner:
     def _sink(self, name: str, sink: Sink, view: str) -> Query:
         rows, path = self._views[view], ("sinks", name)
         if not rows.isStreaming:
-            raise self._file.error_at((*path, "from"), f"{view} has no topic in it, so there is nothing to stream")
+            raise self._file.error_at((*path, "from"), f"{view} reads no topic, so there is nothing to stream")
         with self._errors_at((*path, "mode") if sink.mode is not None else self._origins[view]):
             mode = choose_mode(self._spark, rows, sink.mode)
         with self._errors_at((*path, "key")):
@@ -191,7 +193,7 @@ class _Planner:
 
     @contextmanager
     def _errors_at(self, path: KeyPath) -> Iterator[None]:
-        """What Spark refuses in here is due to what the file says at `path`."""
+        """Report Spark's errors as errors of the file at `path`."""
         try:
             yield
         except (AnalysisException, ParseException) as error:
@@ -217,5 +219,5 @@ class _Planner:
 
 
 def _index(text: str, line: int) -> int:
-    """Where a line of a text begins."""
+    """The index of the beginning of a line."""
     return sum(len(each) + 1 for each in text.split("\n")[: line - 1])

@@ -1,4 +1,4 @@
-"""What a pipeline makes of a few messages: its steps run over them as a table. Nothing is written."""
+"""Previews a pipeline: runs its steps over a few messages as static rows. Nothing is written."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 @dataclass(slots=True)
 class SinkPreview:
-    """Rows of a sink: `more` is true if there are others."""
+    """The first rows of a sink; `more` is true if there are others."""
 
     columns: dict[str, str]
     rows: list[dict[str, Any]]
@@ -33,7 +33,7 @@ class SinkPreview:
 
 @dataclass(slots=True)
 class Preview:
-    """By source how many messages did not fit, with some of them as (place, reason); by sink its rows."""
+    """By source, the number of undecodable messages and samples as (place, reason); by sink, its rows."""
 
     bad: dict[str, int] = field(default_factory=dict)
     samples: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
@@ -54,7 +54,7 @@ def preview(spark: SparkSession, file: SpecFile, messages: Mapping[str, Sequence
             continue
         decoded = decode.decoded(records, source, spec.folder)
         if source.decoded_format == "avro":
-            # Python workers decode it, which is to happen once. The rest is parsed by the planner: see `_records`.
+            # Python workers decode Avro, so do it once. Other formats are evaluated by the optimizer: see `_records`.
             decoded = decoded.persist()
         bad = decoded.where(F.col(decode.REASON).isNotNull())
         found = bad.select("topic", "partition", "offset", decode.REASON).collect()
@@ -75,10 +75,10 @@ def _as_json(rows: DataFrame) -> Any:
 
 
 def _records(spark: SparkSession, messages: Sequence[Message]) -> DataFrame:
-    """The messages as a table that is part of the plan.
+    """The messages as a local relation, which is a part of the plan.
 
-    What is computed from such a table row by row, the planner computes itself. Rows that are handed over as Python
-    objects would need Python workers, and a job for every question.
+    Spark's optimizer evaluates row-wise operators over a local relation itself. Rows from Python objects would need
+    Python workers, and a job for every action.
     """
     columns = {
         "key": pa.array([each.key for each in messages], pa.binary()),

@@ -1,7 +1,7 @@
 """Steps in Python: `python = "revenue.py:transform"`.
 
-The function gets DataFrames by the names of its parameters: a source, an earlier step, or `spark` for the session. With
-one parameter of another name it gets what came last. It returns a DataFrame.
+The names of the function's parameters select DataFrames: a source, an earlier step, or `spark` for the session. A
+single parameter with any other name gets the last step or source. The function returns a DataFrame.
 """
 
 import importlib.util
@@ -24,7 +24,7 @@ from headrace.pipelines.spec.file import SpecFile
 
 
 def call_function(spark: SparkSession, file: SpecFile, at: int, views: Mapping[str, DataFrame]) -> DataFrame:
-    """What the function of a step makes of the rows. An error in it names its own file and line."""
+    """Call the function of a step. An error in it is reported with the function's file and line."""
     path = ("steps", at, "python")
     where, name = split_python(file.spec.steps[at].python or "")
     script = (file.spec.folder / where).resolve()
@@ -57,7 +57,7 @@ def _function(file: SpecFile, path: tuple[str | int, ...], script: Path, name: s
 
 
 def _load(script: Path) -> ModuleType:
-    """Import a file that is on no search path. Workers get what it defines by value, so they need no copy."""
+    """Import a file from outside the search path; pickled by value, so that workers do not need the file."""
     spec = importlib.util.spec_from_file_location(f"headrace_pipeline_{script.stem}", script)
     if spec is None or spec.loader is None:
         raise SpecError(script, None, "cannot be loaded as Python")

@@ -1,7 +1,7 @@
-"""The parts of a plan that look at one row at a time, each as rows of its own to be tried. See `failing_rows.py`.
+"""Extracts the row-wise parts of a plan, each as a DataFrame. See `failing_rows.py`.
 
-Looks into Spark's analysed plans, as `output_modes.py` does. What is not known to look at single rows is
-taken to look at several.
+Inspects Spark's analysed plans, as `output_modes.py` does. An operator that is not known to be row-wise is treated as
+one that combines rows.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 
 _STREAM = "DataSourceV2Relation"
-"""What a topic is in a plan of a batch. Files and tables are other relations."""
+"""The relation of a topic in a batch plan. Files and tables are other relations."""
 _BY_ROW = frozenset(
     {
         "Project",
@@ -33,7 +33,7 @@ _BY_ROW = frozenset(
 
 
 class _Node:
-    """A node of a plan, asked of the JVM once."""
+    """A node of a plan, copied from the JVM."""
 
     def __init__(self, node: Any) -> None:
         self.node = node
@@ -42,7 +42,7 @@ class _Node:
         self.has_stream: bool = self.kind == _STREAM or any(each.has_stream for each in self.children)
 
     def is_by_row(self, *, in_with: bool = False) -> bool:
-        """Whether no two rows of a stream meet in here."""
+        """Whether this part of the plan combines no rows of a stream."""
         if self.kind == "CTERelationRef":
             return in_with
         if not self.has_stream:
@@ -50,14 +50,14 @@ class _Node:
         if self.kind == "Join":
             is_known = sum(each.has_stream for each in self.children) == 1
         elif self.kind == "MapInArrow":
-            # Ours decodes Avro; that of a user may look at several rows.
+            # Ours decodes Avro row by row; a user's may combine rows.
             is_known = "_reason" in str(self.node.output())
         else:
             is_known = self.kind in _BY_ROW
         return is_known and all(each.is_by_row(in_with=in_with or self.kind == "WithCTE") for each in self.children)
 
     def largest(self) -> "Iterator[_Node]":
-        """The largest parts that are by row, with an aggregation over them where there is one."""
+        """The largest row-wise parts, each including an aggregation directly above it."""
         if not self.has_stream:
             return
         if self.is_by_row() or (self.kind == "Aggregate" and self.children[0].is_by_row()):
@@ -68,7 +68,7 @@ class _Node:
 
 
 def row_plans(spark: SparkSession, rows: DataFrame) -> list[DataFrame]:
-    """The largest parts of the plan of `rows` in which rows do not meet."""
+    """The largest row-wise parts of the plan of `rows`."""
     found = _Node(rows._jdf.queryExecution().analyzed()).largest()
     return [_tried(spark, each) for each in found]
 
@@ -82,7 +82,7 @@ def _each(found: Any) -> list[Any]:
 
 
 def _tried(spark: SparkSession, part: _Node) -> DataFrame:
-    """A part as rows; of an aggregation what goes into it: keys and arguments."""
+    """A part as a DataFrame; for an aggregation, its keys and arguments."""
     if part.kind != "Aggregate":
         return _frame(spark, part.node)
     jvm = spark.sparkContext._jvm
@@ -96,7 +96,7 @@ def _tried(spark: SparkSession, part: _Node) -> DataFrame:
 
 
 def _arguments(expression: Any) -> list[Any]:
-    """What the aggregate functions in an expression are given. One with a FILTER is not given every row."""
+    """The arguments of the aggregate functions in an expression, except those with a FILTER."""
     if _kind(expression) == "AggregateExpression":
         return [] if expression.filter().isDefined() else _each(expression.aggregateFunction().children())
     return [each for child in _each(expression.children()) for each in _arguments(child)]

@@ -1,4 +1,4 @@
-"""What of a row is written: columns for tables, key and value for topics."""
+"""Converts rows for their sink: columns for tables and databases, key and value for topics."""
 
 from functools import reduce
 from pathlib import Path
@@ -19,7 +19,7 @@ _RECORD_COLUMNS = {"key", "value", "topic", "partition", "offset", "timestamp", 
 
 
 def sink_rows(rows: DataFrame, sink: Sink) -> DataFrame:
-    """The rows as the sink takes them."""
+    """The rows in the form that the sink writes."""
     if sink.kind == "topic":
         return _records(rows, sink)
     rows = rows.drop(*METADATA_COLUMNS)
@@ -27,7 +27,7 @@ def sink_rows(rows: DataFrame, sink: Sink) -> DataFrame:
 
 
 def check_sink(columns: StructType, sink: Sink, folder: Path) -> None:
-    """What a table or a database would refuse at its first batch, told before anything runs."""
+    """Raise the errors that a table or a database would raise at its first batch."""
     if sink.kind == "database":
         connect_to(sink.database or "")
         plan_for(upsert_options(sink, folder, ""), columns)
@@ -41,7 +41,7 @@ def check_sink(columns: StructType, sink: Sink, folder: Path) -> None:
 
 
 def upsert_options(sink: Sink, folder: Path, name: str) -> UpsertOptions:
-    """Like every path in a pipeline's file, that of a SQLite database starts at the file's folder."""
+    """The options of an upsert sink. The path of a SQLite file is relative to the pipeline's folder."""
     database = sink.database or ""
     if database.startswith(_SQLITE):
         database = _SQLITE + str((folder / database.removeprefix(_SQLITE)).resolve())
@@ -58,7 +58,7 @@ def upsert_options(sink: Sink, folder: Path, name: str) -> UpsertOptions:
 
 
 def table_options(sink: Sink, folder: Path) -> TableOptions:
-    """A table without a path is a folder beside the pipeline's file: `lake.revenue` is `lake/revenue`."""
+    """The options of a table sink. The default path is in the pipeline's folder: `lake/revenue` for `lake.revenue`."""
     path = sink.path or (sink.table or "").replace(".", "/")
     given = {"path": str((folder / path).resolve()), "partition_by": sink.partition_columns, "name": sink.table or ""}
     if sink.format is not None:
@@ -67,7 +67,7 @@ def table_options(sink: Sink, folder: Path) -> TableOptions:
 
 
 def _with_keys(rows: DataFrame, sink: Sink) -> DataFrame:
-    """Fail where a row has no key, while it is still known which record it comes from."""
+    """Fail for a row without a key in the query itself, where the record at fault can be found."""
     keys = [F.col(f"`{name}`").isNull() for name in sink.keys if name in rows.columns]
     if not keys:
         return rows
@@ -93,14 +93,14 @@ def _records(rows: DataFrame, sink: Sink) -> DataFrame:
 
 
 def _is_raw(rows: DataFrame, columns: list[str]) -> bool:
-    """Whether the rows are records as they are: nothing but a record's columns, the value among them."""
+    """Whether the rows are records already: only the columns of a record, including the value."""
     if "value" not in columns or not set(columns) <= _RECORD_COLUMNS:
         return False
     return isinstance(rows.schema["value"].dataType, BinaryType | StringType)
 
 
 def _key(rows: DataFrame, sink: Sink) -> Column:
-    """The key that was asked for: a column or an expression, several as JSON. Else the record's own."""
+    """The configured key: a column or an expression, several as JSON; by default the record's own key."""
     if len(sink.keys) == 1:
         return F.expr(sink.keys[0]).cast("string").cast("binary")
     if sink.keys:

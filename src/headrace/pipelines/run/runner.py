@@ -1,7 +1,7 @@
-"""Running a pipeline: its queries are started together, watched, and stopped together.
+"""Runs a pipeline: starts its queries, monitors them, and stops them together.
 
-A query that fails stops the others, and its reason is raised as one sentence. Asked to stop, each query ends between
-two batches: nothing is lost either way, but a batch that is broken off is done again at the next start.
+A failed query stops the others, and its cause is raised. On `stop`, each query ends between two batches. Nothing is
+lost either way; an interrupted batch is repeated at the next start.
 """
 
 import logging
@@ -65,16 +65,16 @@ class Runner:
         self.book = RunProgress([], [])
 
     def stop(self) -> None:
-        """End after the batch that is under way. May be called from a signal handler or another thread."""
+        """Stop after the current batch. May be called from a signal handler or another thread."""
         self._stopping.set()
 
     @property
     def was_stopped(self) -> bool:
-        """Whether it was asked to end, rather than having done everything."""
+        """Whether `stop` was called."""
         return self._stopping.is_set()
 
     def run(self) -> RunProgress:
-        """Start, watch, stop."""
+        """Run until all queries end or `stop` is called."""
         spec = self._file.spec
         self._folder.make()
         prepare_topics(spec)
@@ -126,8 +126,9 @@ class Runner:
             _log.warning("the query %s did not find its Python worker in time and is started again", query.name)
 
     def _is_up(self, query: StreamingQuery) -> bool:
-        """Wait until a query has its source, a Python process of its own, for which Spark waits ten seconds and not
-        more: on a busy machine several at once would all come too late."""
+        """Wait until a query has started the Python process of its source. Spark waits at most ten seconds for it,
+        which
+        is too short on a busy machine if several start at once."""
         deadline = time.monotonic() + _START_WAIT_S
         while query.isActive and query.status["message"].startswith(_INITIALIZING) and time.monotonic() < deadline:
             if self._stopping.wait(0.05):
@@ -135,7 +136,7 @@ class Runner:
         return query.exception() is None
 
     def _collect_progress(self, files: ProgressFiles, mirror: OffsetMirror) -> None:
-        """Take in what the queries have reported since the last time."""
+        """Collect the queries' reports since the last call."""
         fresh = [batch for name, query in self._queries.items() for batch in self._reports(name, query)]
         for batch in fresh:
             self.book.add(batch)
@@ -146,7 +147,7 @@ class Runner:
         self._on_progress(self.book)
 
     def _reports(self, name: str, query: StreamingQuery) -> list[BatchProgress]:
-        """What a query has reported since, the oldest first. Asked of the JVM as JSON: once for each report."""
+        """The new reports of a query, the oldest first."""
         fresh: list[BatchProgress] = []
         reports = query._jsq.recentProgress()
         for at in range(len(reports) - 1, -1, -1):
@@ -159,7 +160,7 @@ class Runner:
         return fresh[::-1]
 
     def _without_rejected(self, query: Query) -> Query:
-        """The query as it goes on past records that have failed in its steps."""
+        """The query without the records that have failed in its steps."""
         if query.sink is None or not self._recovery.rejected(query.name).records:
             return query
         self._recovery.finish(query.name)
@@ -167,7 +168,7 @@ class Runner:
         return next(each for each in again if each.name == query.name)
 
     def _with_rejected(self, batch: BatchProgress) -> BatchProgress:
-        """What was set aside of a batch is bad, too; Spark has not seen it."""
+        """Count excluded records as bad: Spark's report does not include them."""
         rejects = self._recovery.rejected(batch.query)
         if not batch.did_work or rejects.batch != batch.batch_id:
             return batch
@@ -176,7 +177,7 @@ class Runner:
         return replace(batch, bad=batch.bad + count, letters=letters)
 
     def _restart_failed(self) -> None:
-        """Start queries again that failed by single records, without these; any other failure is raised."""
+        """Restart queries that failed because of single records, without these; raise any other failure."""
         for name, query in [*self._queries.items()]:
             error = query.exception()
             if error is not None:
@@ -217,5 +218,5 @@ def _stop(query: StreamingQuery) -> None:
     try:
         query.stop()
     except Exception as error:
-        # Its JVM may have died. What stopped the pipeline is already on its way to be told.
+        # Its JVM may have died. The error that stopped the pipeline is being raised already.
         _log.warning("a query did not stop: %s", explain_error(error))

@@ -1,4 +1,4 @@
-"""A Spark session for pipelines: what it needs is checked first, and what is missing is said in one sentence."""
+"""Starts Spark sessions for pipelines, after checking for PySpark and Java."""
 
 import os
 import re
@@ -23,13 +23,13 @@ JAVA_VERSION_MIN = 17
 _INSTALL_JAVA = "install one (on Debian: apt-get install openjdk-17-jre-headless) or point JAVA_HOME to it"
 _CLUSTER_SHUFFLE_PARTITIONS = 8
 _BRIEF_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-"""For a JVM that ends soon: no time goes into optimising code, nor into verifying that of Spark."""
+"""Options for a short-lived JVM: less JIT compilation, and no verification of Spark's bytecode."""
 FEW_ROWS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-"""Settings for a few rows: compiling code for them takes longer than going without. Plans are others than in a run."""
+"""Settings for a few rows: generating code would take longer than interpreting. Plans differ from those of a run."""
 
 _LOG4J = """\
 rootLogger.level = warn
@@ -85,7 +85,7 @@ def check_ready(environment: Mapping[str, str] | None = None) -> None:
 
 
 def java_version(text: str) -> int | None:
-    """The version in what `java -version` prints: 17 for `openjdk version "17.0.15"`, 8 for `"1.8.0_392"`."""
+    """Parse the output of `java -version`: 17 for `openjdk version "17.0.15"`, 8 for `"1.8.0_392"`."""
     found = re.search(r'version "(\d+)(?:\.(\d+))?', text)
     if found is None:
         return None
@@ -93,7 +93,7 @@ def java_version(text: str) -> int | None:
 
 
 def settings_for(spec: Spec, master: str) -> dict[str, str]:
-    """Spark's settings: those of the file over ours, which lower the floor of a micro-batch and keep the time UTC."""
+    """Spark's settings: ours, for short micro-batches and UTC, overridden by those of the file."""
     cores = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master)
     if cores is None:
         partitions = _CLUSTER_SHUFFLE_PARTITIONS
@@ -106,11 +106,11 @@ def settings_for(spec: Spec, master: str) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.python.unix.domain.socket.enabled": "true",
-        # Neither checksums beside every file of the checkpoint, nor a shell for every rename.
+        # No checksum files in the checkpoint, and no shell process per rename.
         "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
     }
     if cores is not None:
-        # Nothing outside of this machine has to reach a local driver, and its own name may lead astray.
+        # A local driver needs no other interface, and the host name may not resolve.
         ours |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     return ours | {name: _text(value) for name, value in spec.spark.settings.items()}
 
@@ -127,9 +127,9 @@ def start_session(
     is_brief: bool = False,
     defaults: Mapping[str, str] = MappingProxyType({}),
 ) -> "SparkSession":
-    """A session for this pipeline. What the JVM has to say goes to `spark.log` in `log_dir`, which is bounded.
+    """Start a session for a pipeline. The JVM logs to `spark.log` in `log_dir`, of bounded size.
 
-    A brief one starts quicker and would run slower: it is for planning. The settings of the file go before `defaults`.
+    A brief session starts faster and runs slower: it is for planning. The settings of the file override `defaults`.
     """
     check_ready()
     from pyspark.sql import SparkSession
@@ -142,7 +142,7 @@ def start_session(
     log4j.write_text(_LOG4J.format(log=log_dir / "spark.log"))
     where = master or spec.spark.master
     settings = {**defaults, **settings_for(spec, where)}
-    # Spark would take the first python3 on the path, which is not the one that has our packages.
+    # By default Spark uses the first python3 on the path, which may lack our packages.
     os.environ.setdefault("PYSPARK_PYTHON", worker_python(log_dir) if where.startswith("local") else sys.executable)
     java = f"-Dlog4j2.configurationFile=file:{log4j} -Djdk.lang.Process.launchMechanism=VFORK"
     if is_brief:
@@ -164,10 +164,10 @@ def start_session(
 
 
 def worker_python(folder: Path) -> str:
-    """This Python, for Spark's workers: a script that takes PySpark from where it is installed.
+    """A script that runs this Python for Spark's workers, with the installed PySpark.
 
-    Spark puts an archive of it first on the path, out of which every process that starts compiles it anew: that takes
-    three times as long, and a worker that is not there within ten seconds is taken for dead.
+    Spark puts a zip archive of PySpark first on the path, which every new process compiles again: that takes three
+    times as long, and Spark gives up on a worker that does not connect within ten seconds.
     """
     script = folder / "worker-python"
     script.write_text(_WORKER_PYTHON.format(python=shlex.quote(sys.executable)))
@@ -177,7 +177,7 @@ def worker_python(folder: Path) -> str:
 
 @contextmanager
 def _output_to(file: Path) -> Iterator[None]:
-    """Let processes that start in here, the JVM, write to a file instead of the terminal."""
+    """Redirect the output of processes started in the block (the JVM) to a file."""
     saved = [os.dup(number) for number in (1, 2)]
     sys.stdout.flush()
     sys.stderr.flush()

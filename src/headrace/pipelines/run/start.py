@@ -1,4 +1,4 @@
-"""Starting the queries of a pipeline: each writes to its sink, with a checkpoint of its own."""
+"""Starts the queries of a pipeline, each with its sink and its own checkpoint."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ BatchWriter = Callable[[DataFrame, int], None]
 
 
 def start_query(query: Query, spec: Spec, folder: StateFolder, *, ends: bool) -> StreamingQuery:
-    """Start a query. With `ends` it stops by itself when it has done what is there."""
+    """Start a query. With `ends` it stops when it has processed the backlog."""
     writer = query.rows.writeStream.queryName(f"{spec.name}.{query.name}").outputMode(query.mode)
     writer = writer.option("checkpointLocation", checkpoint_of(spec, folder, query.name))
     if ends or spec.trigger.ends:
@@ -33,7 +33,7 @@ def start_query(query: Query, spec: Spec, folder: StateFolder, *, ends: bool) ->
 
 
 def checkpoint_of(spec: Spec, folder: StateFolder, query: str) -> str:
-    """On a cluster of machines the file names a place that all of them reach; else it is in the pipeline's folder."""
+    """The checkpoint of a query: at the file's `checkpoint` URL, for a cluster, else in the state folder."""
     if spec.checkpoint is not None and "://" in spec.checkpoint:
         return f"{spec.checkpoint.rstrip('/')}/{spec.name}/{query}"
     return str(folder.checkpoint / query)
@@ -50,7 +50,7 @@ def _to_sink(writer: DataStreamWriter, query: Query, spec: Spec) -> DataStreamWr
 
 
 def _to_topics_by_batch(options: dict[str, str]) -> BatchWriter:
-    """The same sink for rows that change: Spark refuses to update a sink in Python any other way."""
+    """The topic sink through `foreachBatch`: Spark refuses update mode for sinks in Python."""
 
     def write(batch: DataFrame, batch_id: int) -> None:
         write_batch(batch, batch_id, running_query_id(batch), options)
@@ -76,7 +76,7 @@ def _batch_writer(sink: Sink, spec: Spec, query: str) -> BatchWriter:
 
 
 def _ignore_result(write: Callable[[DataFrame, int], bool]) -> BatchWriter:
-    """Whether a batch had been written before is of no interest to Spark."""
+    """Drop the result, whether the batch was new: Spark expects None."""
 
     def written(batch: DataFrame, batch_id: int) -> None:
         write(batch, batch_id)

@@ -1,4 +1,4 @@
-"""Checking a pipeline before it runs: its plans are made over empty streams with the right columns, by Spark itself."""
+"""Validates a pipeline: Spark plans its queries over empty streams with the same columns."""
 
 import tempfile
 from dataclasses import dataclass
@@ -15,18 +15,18 @@ from headrace.pipelines.spec.model import Source
 
 @dataclass(frozen=True, slots=True)
 class ValidatedPipeline:
-    """What a valid pipeline will do."""
+    """The planned queries of a valid pipeline."""
 
     queries: list[Query]
 
     def notes(self, file: SpecFile) -> list[str]:
-        """What is right and yet may not be what was meant."""
+        """Notes on valid settings that may not be intended."""
         spec = file.spec
         has_watermark = any(source.watermark for source in spec.sources.values()) or any(
             step.watermark for step in spec.steps
         )
         return [
-            f"{each.name}: a row is written again whenever it changes, since no row of this query is known to be final"
+            f"{each.name}: a row is written again whenever it changes, since this query has no final rows"
             + ("; to write each window once, GROUP BY window(…) itself, not by its start" if has_watermark else "")
             for each in self.queries
             if each.mode == "update" and each.sink is not None and each.sink.mode is None

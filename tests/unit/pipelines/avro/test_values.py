@@ -272,7 +272,7 @@ def test_schemas_that_cannot_be_used_say_why() -> None:
     for schema, reason in (
         (node, "contains itself"),
         ({"type": "record", "name": "R"}, "record without what it needs"),
-        ({"type": "record", "name": "R", "fields": [{"name": "x", "type": "Other"}]}, "names a type Other"),
+        ({"type": "record", "name": "R", "fields": [{"name": "x", "type": "Other"}]}, "uses a type Other"),
         ({"type": "array", "items": "null"}, "take no bytes"),
     ):
         with pytest.raises(SchemaError, match=reason):
