@@ -146,8 +146,8 @@ class WireBroker:
 
     def _fenced(self) -> SinkFenced:
         return SinkFenced(
-            f"another query or driver has taken over the sink {self._sink_id}: each query needs a sinkId of its own, "
-            "and only the newest driver of a query goes on"
+            f"another query or driver has taken over the sink {self._sink_id}: each query needs its own sinkId, "
+            "and only the newest driver of a query may write"
         )
 
     # -- the transactions of tasks

@@ -48,7 +48,7 @@ _WITHOUT_EFFECT_PREFIXES = ("fetchoffset.", "kafkaconsumer.", "spark.", "__")
 
 _REFUSED = {
     "kafka.auto.offset.reset": "startingOffsets sets where to start",
-    "kafka.enable.auto.commit": "offsets are kept in the checkpoint; commitGroup mirrors them in a group",
+    "kafka.enable.auto.commit": "offsets are stored in the checkpoint; commitGroup mirrors them in a group",
     "kafka.key.deserializer": "keys are always binary; use columns of the DataFrame to decode them",
     "kafka.value.deserializer": "values are always binary; use columns of the DataFrame to decode them",
     "kafka.interceptor.classes": "interceptors could break the guarantees that Spark relies on",

@@ -134,14 +134,14 @@ def _after_loss(cluster: Cluster, options: SourceOptions, rest: OffsetRange) -> 
 def report_losses(losses: Sequence[OffsetLoss], options: SourceOptions) -> None:
     if not losses:
         return
-    told = "; ".join(str(loss) for loss in losses[:5])
+    listed = "; ".join(str(loss) for loss in losses[:5])
     more = f" (and {len(losses) - 5} more)" if len(losses) > 5 else ""
     if options.fail_on_data_loss:
         raise DataLoss(
-            f"data was lost before it was read: {told}{more}; retention or a deletion removed it; "
+            f"data was lost before it was read: {listed}{more}; retention or a deletion removed it; "
             "set failOnDataLoss=false to continue without it"
         )
-    log.warning("data was lost before it was read: %s%s", told, more)
+    log.warning("data was lost before it was read: %s%s", listed, more)
 
 
 # -- on the driver
