@@ -16,11 +16,12 @@ not see, changes what is done with it:
     <!-- settings -->               TOML for a broker; without it, TOML is a pipeline
     <!-- text -->                   not code at all: a drawing, or what a command prints
 
-The Python blocks of a page share their names, and its shell blocks a session, in the order of the page. In a shell
-block with prompts (`$ `) the other lines are what the command prints, with `…` for what differs. A block that
-begins with the name of a file (`# revenue.toml`) is that file for the whole page.
+The Python blocks of a page share their names and may await at the top level; its shell blocks share a session. Both
+run in the order of the page. In a shell block with prompts (`$ `) the other lines are what the command prints, with `…`
+for what differs. A block that begins with the name of a file (`# revenue.toml`) is that file for the whole page.
 
-`tests/not_run.py` has the blocks that are not run, each with the reason.
+`tests/not_run.py` has the blocks that are not run, each with the reason. `tests/docstrings.py` finds the blocks of
+docstrings, which are run in the same way.
 """
 
 import fnmatch
@@ -204,7 +205,7 @@ class _Session:
 
 _END = re.compile(rb"\x1e(\d+)\n")
 _PYTHON = """
-import json, signal, sys, traceback
+import ast, asyncio, inspect, json, signal, sys, traceback
 names = {"__name__": "__main__"}
 is_interrupted = False
 def interrupt(*_):
@@ -216,7 +217,10 @@ for line in sys.stdin:
     code, where, line_number, is_endless = json.loads(line)
     is_interrupted = False
     try:
-        exec(compile("\\n" * (line_number - 1) + code, where, "exec"), names)
+        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        done = eval(compile("\\n" * (line_number - 1) + code, where, "exec", flags=flags), names)
+        if inspect.iscoroutine(done):
+            asyncio.run(done)
     except BaseException:
         # Within a call of librdkafka an interrupt comes out as another error.
         if is_endless and is_interrupted:

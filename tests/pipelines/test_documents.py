@@ -9,9 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.docstrings import SPARK, public_names
 from tests.snippets import PAGES, ROOT, blocks_of
 from typer.testing import CliRunner
 
+from headrace import Client
 from headrace.cli.main import app
 from headrace.pipelines.spec.file import SpecFile
 from headrace.testing import Broker
@@ -64,3 +66,14 @@ def test_the_code_of_a_page_runs_on_spark(
     finally:
         for query in spark.streams.active:
             query.stop()
+
+
+def test_the_examples_of_the_data_source_run(spark, headrace_broker: Broker) -> None:
+    with Client(headrace_broker.bootstrap) as client:
+        client.publish("orders", "tea")
+    blocks = [block for public in public_names(SPARK) for block in public.blocks()]
+    assert blocks
+    for block in blocks:
+        names = {"spark": spark}
+        exec(block.text.replace("localhost:9092", headrace_broker.bootstrap), names)
+        assert [row.value for row in names["orders"].selectExpr("CAST(value AS STRING)").collect()] == ["tea"]

@@ -42,13 +42,18 @@ __all__ = ["Client", "Stream", "Transaction"]
 
 @checks_keywords
 class Client(ClientBase[Stream[Any]]):
-    """A connection to a broker, for one event loop.
+    """A client of a broker or a cluster, for asyncio. It belongs to one event loop.
 
-    async with headrace.aio.Client("localhost:9092") as client:
+    ```python
+    from headrace.aio import Client
+
+    async with Client("localhost:9092") as client:
         await client.publish("orders", {"item": "tea"}, key="alice")
         async for order in client.consume("orders", group="billing"):
-            await bill(order.json())
+            print(order.json()["item"])
             client.ack(order)
+            break
+    ```
     """
 
     def _prepare(self) -> None:
@@ -79,7 +84,12 @@ class Client(ClientBase[Stream[Any]]):
     ) -> Published:
         """Send a message and wait until it is stored. For many at once, gather: they go out in batches.
 
+        ```python
+        from headrace.aio import Client
+
+        async with Client("localhost:9092") as client:
             await client.publish("orders", {"item": "tea"}, key="alice", headers={"tenant": "7"})
+        ```
 
         The arguments are those of `headrace.Client.publish`.
         """
@@ -143,14 +153,20 @@ class Client(ClientBase[Stream[Any]]):
         commit_interval_s: float | None = None,
         transactional_id: str | None = None,
     ) -> Any:
-        """The messages of one or more topics, shared among all who consume with the same group.
+        """Consume topics as a member of a group: each partition is read by one member.
 
+        ```python
+        from headrace.aio import Client
+
+        async with Client("localhost:9092") as client:
             async with client.consume("orders", group="billing") as orders:
                 async for order in orders:
-                    await bill(order.json())
+                    print(order.json()["item"])
                     client.ack(order)
+                    break
+        ```
 
-        See `headrace.Client.consume` for what each delivery promises and the further arguments.
+        See `headrace.Client.consume` for the guarantee of each delivery mode and the further arguments.
         """
 
         def make() -> Any:
@@ -168,13 +184,13 @@ class Client(ClientBase[Stream[Any]]):
         return self._opened(Transaction(make) if delivery == "exactly-once" else Stream(make))
 
     def queue(self, name: str) -> Queue:
-        """A queue: work that is handed out, acknowledged and retried. The same object for the same name."""
+        """The queue of this name; the same object for the same name. `Queue.create` creates it on the broker."""
         if name not in self._aio_queues:
             self._aio_queues[name] = Queue(self._queue(name))
         return self._aio_queues[name]
 
     async def queues(self, prefix: str = "", *, with_counts: bool = False) -> list[QueueDescription]:
-        """The queues whose names begin with `prefix`, sorted by name."""
+        """List the queues whose names begin with `prefix`, ordered by name."""
         return await self._do(self._connection.queues, prefix, with_counts=with_counts)
 
     async def run(self, *, signals: Iterable[int] | None = None) -> None:
@@ -202,12 +218,16 @@ class Client(ClientBase[Stream[Any]]):
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator["Client"]:
-        """Run the registered handlers and workers in the background for as long as the block lasts; leaving it finishes
-        the messages being handled, and raises what stopped one of them meanwhile. Signals are left alone: made for the
+        """Run the registered handlers and workers in the background while the block lasts. Leaving it finishes the
+        messages in progress, and raises the error that stopped one of them. Signals are left alone: made for the
         lifespan of a web application.
 
+        ```python
+        from headrace.aio import Client
+
         async with Client("localhost:9092") as client, client.running():
-            await serve_web_pages()
+            print(client.health().is_running)
+        ```
         """
         self._begin(await self._loops_on_loop())
         futures = runner.start(self._loops)

@@ -17,10 +17,14 @@ T = TypeVar("T")
 class Topics:
     """The topics of a cluster. Raises `NoSuchTopic`, `TopicFailed` or `Unreachable`.
 
-    await client.topics.create("orders", partitions=6, settings={"retention.ms": 86_400_000})
-    print((await client.topics.describe("orders")).settings["retention.ms"])
-    await client.topics.alter("orders", partitions=12)
-    await client.topics.delete("orders")
+    ```python
+    from headrace.aio import Client
+
+    async with Client("localhost:9092") as client:
+        await client.topics.create("rates", partitions=6, settings={"retention.ms": 86_400_000})
+        print((await client.topics.describe("rates")).settings["retention.ms"])
+        await client.topics.delete("rates")
+    ```
     """
 
     def __init__(self, topics: SyncTopics, threads: DaemonThreads) -> None:

@@ -9,10 +9,19 @@ from headrace.model.backoff import ExponentialDelay
 @checks_keywords
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The delay after the n-th failure is `initial_s * factor ** (n - 1)`, at most `cap_s`. The share `jitter` of it is
-    random, so that workers that failed together do not retry together: 0 is none, 1 any delay down to none at all.
+    """Exponential backoff with a cap and jitter, for the retries of a handler.
 
-    `attempts` includes the first one: 1 never retries, None retries for ever.
+    ```python
+    from headrace import Backoff
+
+    retry = Backoff(initial_s=0.2, factor=2, cap_s=30, attempts=5, jitter=0)
+    assert [retry.delay_s(failures, 0) for failures in (1, 2, 3)] == [0.2, 0.4, 0.8]
+    ```
+
+    The wait after the n-th failure is `initial_s * factor ** (n - 1)`, at most `cap_s`. The share `jitter` of it is
+    random, so that many failing workers do not retry at the same instant: 0 is none of it, 1 all of it.
+
+    `attempts` counts the first attempt: 1 never retries, None never gives up.
     """
 
     initial_s: float = 0.2

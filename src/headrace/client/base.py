@@ -85,7 +85,7 @@ class ClientBase(Generic[StreamT]):
         """Called at the end of `__init__`."""
 
     def ack(self, message: Message) -> None:
-        """Say that a message is done: the same as `message.ack()`."""
+        """Acknowledge a message: the same as `message.ack()`."""
         message.ack()
 
     def handler(
@@ -107,9 +107,14 @@ class ClientBase(Generic[StreamT]):
         """Register a function that `run` calls with every message of the topics. With asyncio it may be `async`; one
         that is not runs on a thread.
 
-            @client.handler("orders", group="billing", retry=Backoff(attempts=5), dead_letter="orders.dlq")
-            def bill(order):
-                return Outgoing("invoices", invoice_for(order))
+        ```python
+        from headrace import Backoff, Outgoing
+
+
+        @client.handler("orders", group="billing", retry=Backoff(attempts=5), dead_letter="orders.dlq")
+        def bill(order):
+            return Outgoing("invoices", {"bill": order.json()["item"]})
+        ```
 
         It returns None, or `Outgoing` messages to publish: before the message is committed (at least once), or in one
         transaction with it (exactly once). `headrace.Reject` skips the tries.
@@ -148,11 +153,12 @@ class ClientBase(Generic[StreamT]):
         return register
 
     def health(self) -> Health:
-        """How the registered handlers and workers are doing: whether they run, how many messages they handled and
-        failed on, their last error and their lag. Sends no request, so it never waits: made for a health endpoint.
+        """The state of the registered handlers and workers: whether they run, their counts, last error and lag. It
+        makes no network call, so a health endpoint can call it for every probe.
 
-        health = client.health()
-        print(health.is_running, health.lag, health.last_error, health.as_dict())
+        ```python
+        print(client.health().as_dict())
+        ```
         """
         handlers = [each.monitor for each in self._handlers]
         return health_of(

@@ -26,15 +26,18 @@ from headrace.client.topics import Topics
 
 @checks_keywords
 class Client(ClientBase[Stream]):
-    """A connection to a broker, for as many threads as you like. Nothing is connected before it is needed.
+    """A client of a broker or a cluster. Thread-safe; it connects with the first call.
 
-        with Client("localhost:9092") as client:
-            client.publish("orders", {"item": "tea"}, key="alice")
-            for order in client.consume("orders", group="billing"):
-                bill(order.json())
-                client.ack(order)
+    ```python
+    from headrace import Client
 
-    `settings` go to librdkafka by their own names, for TLS, compression and the like.
+    with Client("localhost:9092") as client:
+        client.publish("orders", {"item": "tea"}, key="alice")
+        for order in client.consume("orders", group="billing"):
+            print(order.json()["item"])
+            client.ack(order)
+            break
+    ```
     """
 
     def _prepare(self) -> None:
@@ -64,7 +67,9 @@ class Client(ClientBase[Stream]):
         """Send a message and wait until it is stored. Raises `DeliveryFailed` if the broker refuses it and
         `Unreachable` if no broker answers in time (`message.timeout.ms`, a minute): then it may be stored or not.
 
-            client.publish("orders", {"item": "tea"}, key="alice", headers={"tenant": "7"})
+        ```python
+        client.publish("orders", {"item": "tea"}, key="alice", headers={"tenant": "7"})
+        ```
 
         - `payload`: `bytes` as they are, `str` as UTF-8, None as a tombstone; anything else becomes JSON.
         - `key`: messages with the same key go to the same partition, in order.
@@ -98,11 +103,13 @@ class Client(ClientBase[Stream]):
         """Send a message without waiting, in batches with others: much faster for many. The arguments are those of
         `publish`.
 
-            for order in orders:
-                client.publish_soon("orders", order)
-            client.flush()
+        ```python
+        for item in ("tea", "cake"):
+            client.publish_soon("orders", {"item": item})
+        client.flush()
+        ```
 
-        The future says what became of it; or call `flush`, which raises if any message since the last was not stored.
+        The future has the result; or call `flush`, which raises if any message since the last one was not stored.
         """
         event = (type, content_type, correlation_id, id, source, subject)
         outgoing = Outgoing(topic, payload, key, headers, partition, timestamp, *event)
@@ -114,21 +121,28 @@ class Client(ClientBase[Stream]):
             publisher.flush(timeout_s)
 
     def subscribe(self, topic: str, *, start: Start = "latest") -> Subscription:
-        """Every message of a topic from `start` on, without a group: all subscribers see all messages.
+        """Read every message of a topic from `start` on, without a group: all subscribers see all messages.
 
-            for price in client.subscribe("prices", start="earliest"):
-                print(price.json())
+        ```python
+        for order in client.subscribe("orders", start="earliest"):
+            print(order.json())
+            break
+        ```
 
-        `start` is `"latest"`, `"earliest"` or a `datetime`. Nothing is acknowledged or committed; the next subscription
-        starts where it is told.
+        `start` is `"latest"`, `"earliest"` or a `datetime`. No offsets are committed.
         """
         return self._opened(self._connection.subscription(topic, start, bounded=False))
 
     def replay(self, topic: str, since: Start = "earliest", until: datetime | None = None) -> Subscription:
-        """The messages of a topic between two times, once over; without `until`, up to the present end.
+        """Read the messages of a topic between two times, then stop; without `until`, up to the current end.
 
-        for price in client.replay("prices", since=monday, until=tuesday):
-            print(price.json())
+        ```python
+        from datetime import UTC, datetime, timedelta
+
+        yesterday = datetime.now(UTC) - timedelta(days=1)
+        for order in client.replay("orders", since=yesterday):
+            print(order.json())
+        ```
         """
         return self._opened(self._connection.subscription(topic, since, until, bounded=True))
 
@@ -170,17 +184,20 @@ class Client(ClientBase[Stream]):
         commit_interval_s: float | None = None,
         transactional_id: str | None = None,
     ) -> Consumption:
-        """The messages of one or more topics, shared among all who consume with the same group.
+        """Consume topics as a member of a group: each partition is read by one member.
 
-            with client.consume("orders", group="billing") as orders:
-                for order in orders:
-                    bill(order.json())
-                    client.ack(order)
+        ```python
+        with client.consume("orders", group="billing") as orders:
+            for order in orders:
+                print(order.json()["item"])
+                client.ack(order)
+                break
+        ```
 
-        - `"at-least-once"`: `ack` each message when it is done; what is not acknowledged comes again after
-          a crash or a rebalance.
-        - `"at-most-once"`: messages are committed before they are handed over; a crash may lose some.
-        - `"exactly-once"`: what is published through the returned object and the positions are one transaction.
+        - `"at-least-once"`: `ack` each message after handling it; a message that is not acknowledged is delivered again
+          after a crash or a rebalance.
+        - `"at-most-once"`: offsets are committed before messages are delivered; a crash may lose some.
+        - `"exactly-once"`: messages published through the returned stream, and the offsets, are one transaction.
 
         Further arguments:
 
@@ -205,11 +222,11 @@ class Client(ClientBase[Stream]):
         )
 
     def queue(self, name: str) -> Queue:
-        """A queue: work that is handed out, acknowledged and retried. The same object for the same name."""
+        """The queue of this name; the same object for the same name. `Queue.create` creates it on the broker."""
         return self._queue(name)
 
     def queues(self, prefix: str = "", *, with_counts: bool = False) -> list[QueueDescription]:
-        """The queues whose names begin with `prefix`, sorted by name."""
+        """List the queues whose names begin with `prefix`, ordered by name."""
         return self._connection.queues(prefix, with_counts=with_counts)
 
     def run(self, *, signals: Iterable[int] | None = None) -> None:
@@ -228,11 +245,13 @@ class Client(ClientBase[Stream]):
 
     @contextmanager
     def running(self) -> Iterator["Client"]:
-        """Run the registered handlers and workers in the background for as long as the block lasts; leaving it finishes
-        the messages being handled, and raises what stopped one of them meanwhile. Signals are left alone.
+        """Run the registered handlers and workers in the background while the block lasts. Leaving it finishes the
+        messages in progress, and raises the error that stopped one of them. Signals are left alone.
 
+        ```python
         with client.running():
-            serve_web_pages()
+            print(client.health().is_running)
+        ```
         """
         self._begin(self._made_loops(self._handlers, self._workers))
         futures = runner.start(self._loops)

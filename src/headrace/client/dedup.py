@@ -34,16 +34,23 @@ F = TypeVar("F", bound=Callable[[Message], Any])
 
 @checks_keywords
 class Deduplicator:
-    """Wraps handlers; thread-safe. `scope` tells handlers apart that share a file and see the same messages.
+    """A decorator that calls a handler once for each message id, remembered in SQLite. Thread-safe.
 
-        once = Deduplicator("billing.db", scope="billing")
+    ```python
+    from headrace import Deduplicator
 
-        @client.handler("orders", group="billing")
-        @once
-        def bill(message): ...
+    once = Deduplicator("billing.db", scope="billing")
 
-    Results must be None, `Outgoing` messages, or plain data (numbers, text, lists, dicts). Ids are forgotten after
-    `keep`: it must be longer than any redelivery, replays included.
+
+    @client.handler("orders", group="billing")
+    @once
+    def bill(order):
+        print("mail for", order.key)
+    ```
+
+    A redelivered message gets the stored result. Results are None, `Outgoing` messages or plain data (numbers, text,
+    lists, dicts). `scope` separates handlers that share a file and read the same messages. Ids are forgotten after
+    `keep`, which must be longer than any redelivery or replay.
     """
 
     def __init__(self, path: str | Path, *, scope: str = "", keep: timedelta = timedelta(days=7)) -> None:
@@ -127,17 +134,24 @@ _MARKS = {"qmark": ("?", "?"), "format": ("%s", "%s"), "numeric": (":1", ":2")}
 
 @checks_keywords
 class Claims:
-    """Ids of handled messages in a table of your own database, of any kind that has a DB-API driver.
+    """Ids of handled messages in a table of your own database, written in your own transaction.
 
-        claims = Claims(scope="billing", paramstyle=psycopg.paramstyle)
+    ```python
+    import sqlite3
 
-        def bill(message):
-            with connection.transaction(), connection.cursor() as cursor:
-                if claims.claim(cursor, message):
-                    cursor.execute("UPDATE accounts SET …")
+    from headrace import Claims
 
-    Two processes that claim the same id at the same time: one of them gets the driver's `IntegrityError` and rolls
-    back; tried again, it finds the id claimed.
+    claims = Claims(scope="billing", paramstyle=sqlite3.paramstyle)
+    connection = sqlite3.connect("accounts.db")
+    claims.create_table(connection.cursor())
+    (order, *_) = client.replay("orders")
+    with connection:
+        if claims.claim(connection.cursor(), order):
+            connection.execute("CREATE TABLE IF NOT EXISTS bills (item TEXT)")
+    ```
+
+    It works with any DB-API driver. When two processes claim the same id at the same time, one of them gets the
+    driver's `IntegrityError` and rolls back; its retry finds the id claimed.
     """
 
     def __init__(

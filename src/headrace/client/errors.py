@@ -21,15 +21,47 @@ from headrace.model.errors import HeadraceError
 
 
 class ClientError(HeadraceError):
-    """Any failure of the SDK."""
+    """The base of every error of the SDK.
+
+    ```python
+    from headrace import ClientError
+
+    try:
+        client.publish("orders", {"item": "tea"})
+    except ClientError as error:
+        print("not sent:", error)
+    ```
+    """
 
 
 class Unreachable(ClientError):
-    """No broker answers at the address the client was given."""
+    """No broker answers at the addresses that the client was given.
+
+    The message names each address and what went wrong there.
+
+    ```python
+    from headrace import Client, Unreachable
+
+    try:
+        Client("127.0.0.1:1", connect_timeout=0.2).publish("orders", "tea")
+    except Unreachable as error:
+        print(error)
+    ```
+    """
 
 
 class DeliveryFailed(ClientError):
-    """Messages were not acknowledged: the broker refused them, or did not answer in time."""
+    """The broker refused messages, or did not acknowledge them in time. `code` is Kafka's name of the error.
+
+    ```python
+    from headrace import DeliveryFailed
+
+    try:
+        client.publish("orders", b"x" * 2_000_000)
+    except DeliveryFailed as error:
+        print(error.code, error)
+    ```
+    """
 
     def __init__(self, text: str, *, code: str, count: int = 1) -> None:
         super().__init__(text)
@@ -39,23 +71,82 @@ class DeliveryFailed(ClientError):
 
 
 class ConsumeFailed(ClientError):
-    """Reading cannot go on."""
+    """A stream cannot continue, for example because the group refused the member for good.
+
+    ```python
+    from headrace import ConsumeFailed
+
+    try:
+        with client.consume("orders", group="billing") as orders:
+            next(orders).ack()
+    except ConsumeFailed as error:
+        print("stopped reading:", error)
+    ```
+    """
 
 
 class HandlerFailed(ClientError):
-    """A message could not be handled, and there is no dead-letter topic."""
+    """A handler failed on its last attempt and has no dead-letter topic. No message was skipped.
+
+    ```python
+    from headrace import Backoff, HandlerFailed
+
+
+    @client.handler("orders", group="strict", retry=Backoff(attempts=1))
+    def bill(order):
+        raise ValueError("no price")
+
+
+    try:
+        client.run()
+    except HandlerFailed as error:
+        print(error)
+    ```
+    """
 
 
 class TransactionFailed(ClientError):
-    """A transaction could not be committed, nor be tried again."""
+    """A transaction was not committed, and retrying it did not help. Its messages are delivered again.
+
+    ```python
+    from headrace import TransactionFailed
+
+    try:
+        with client.consume("orders", group="copy", delivery="exactly-once") as orders:
+            orders.publish("copies", next(orders).payload)
+    except TransactionFailed as error:
+        print("rolled back:", error)
+    ```
+    """
 
 
 class Fenced(TransactionFailed):
-    """A newer process uses the same transactional id."""
+    """Another process with the same transactional id took over; this one must stop.
+
+    ```python
+    from headrace import Fenced
+
+    try:
+        with client.consume("orders", group="copy", delivery="exactly-once", transactional_id="copy-1") as orders:
+            orders.publish("copies", next(orders).payload)
+    except Fenced:
+        raise SystemExit("copy-1 runs elsewhere") from None
+    ```
+    """
 
 
 class TopicFailed(ClientError):
-    """The broker refused a request about a topic."""
+    """The broker refused to create, alter or delete a topic. `code` is Kafka's name of the error.
+
+    ```python
+    from headrace import TopicFailed
+
+    try:
+        client.topics.create("orders")
+    except TopicFailed as error:
+        print(error.code)  # TOPIC_ALREADY_EXISTS
+    ```
+    """
 
     def __init__(self, text: str, *, code: str) -> None:
         super().__init__(text)
@@ -64,11 +155,31 @@ class TopicFailed(ClientError):
 
 
 class NoSuchTopic(TopicFailed):
-    """There is no topic of this name."""
+    """There is no topic of this name.
+
+    ```python
+    from headrace import NoSuchTopic
+
+    try:
+        client.topics.describe("oders")
+    except NoSuchTopic as error:
+        print(error)
+    ```
+    """
 
 
 class QueueFailed(ClientError):
-    """A queue refused a request."""
+    """The broker refused a call of a queue. `code` names the reason.
+
+    ```python
+    from headrace import QueueFailed
+
+    try:
+        client.queue("emails").create(max_receives=7, dead_letter="emails-dead")
+    except QueueFailed as error:
+        print(error.code, error)  # the queue exists with other settings: use alter
+    ```
+    """
 
     def __init__(self, text: str, *, code: str) -> None:
         super().__init__(text)
@@ -77,20 +188,64 @@ class QueueFailed(ClientError):
 
 
 class NoSuchQueue(QueueFailed):
-    """There is no queue of this name."""
+    """There is no queue of this name. Sending does not create one.
+
+    ```python
+    from headrace import NoSuchQueue
+
+    try:
+        client.queue("emials").send("hello")
+    except NoSuchQueue as error:
+        print(error)
+    ```
+    """
 
 
 class LeaseLost(QueueFailed):
-    """A message is not leased to this receiver any more, so others may have it."""
+    """The lease of a message has ended, so another receiver may have the message.
+
+    ```python
+    from headrace import LeaseLost
+
+    (message,) = emails.receive(max=1)
+    message.ack().result()
+    try:
+        message.extend(60)
+    except LeaseLost:
+        print("stop working on it")
+    ```
+    """
 
 
 class Reject(Exception):
-    """Raised by a handler or a worker: this message can never be handled, so dead-letter it now instead of trying
-    again."""
+    """Raise it in a handler or a worker to dead-letter the message at once, without further retries.
+
+    ```python
+    from headrace import Reject
+
+
+    @client.handler("orders", group="billing", dead_letter="orders.dlq")
+    def bill(order):
+        if "item" not in order.json():
+            raise Reject("not an order")
+    ```
+    """
 
 
 class Retry(Exception):
-    """Raised by a worker of a queue: try this message again after `delay` seconds; without them, as the queue says."""
+    """Raise it in a worker of a queue to retry the message after `delay` seconds.
+
+    Without a delay the queue's retry policy decides.
+
+    ```python
+    from headrace import Retry
+
+
+    @emails.worker(concurrency=8)
+    def send_email(message):
+        raise Retry("the mail server is busy", delay=60)
+    ```
+    """
 
     def __init__(self, reason: str = "", *, delay: float | None = None) -> None:
         super().__init__(reason)

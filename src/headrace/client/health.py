@@ -33,7 +33,13 @@ class WorkerHealth:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The health of a client: of all its handlers and workers."""
+    """The state of a client's handlers and workers, returned by `Client.health`.
+
+    ```python
+    health = client.health()
+    print(health.is_running, health.lag, health.last_error)
+    ```
+    """
 
     workers: tuple[WorkerHealth, ...] = ()
     broker_error: str | None = None

@@ -26,7 +26,15 @@ ORIGINAL_TIMESTAMP = "headrace-original-timestamp"
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a topic. `payload` and `key` are the bytes as stored; None is a tombstone or no key."""
+    """A message of a topic.
+
+    ```python
+    (order, *_) = client.replay("orders")
+    print(order.topic, order.partition, order.offset, order.key, order.json()["item"])
+    ```
+
+    `payload` and `key` are the stored bytes. A payload of None is a tombstone; a key of None is no key.
+    """
 
     topic: str
     partition: int
@@ -115,7 +123,7 @@ class Message:
             self.ack()
 
     def ack(self) -> None:
-        """Say that the message is done (see `Client.consume`). Where there is nothing to acknowledge, do nothing."""
+        """Acknowledge the message (see `Client.consume`). Does nothing where messages are not acknowledged."""
         if self._ack is not None:
             self._ack(self)
 

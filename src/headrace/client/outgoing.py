@@ -25,9 +25,19 @@ Headers = Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderValue]]
 @checks_keywords
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message to be published; what handlers return to have it published together with their acknowledgement.
+    """A message that a handler returns to have it published.
 
-    The arguments are those of `Client.publish`.
+    ```python
+    from headrace import Outgoing
+
+
+    @client.handler("orders", group="billing", delivery="exactly-once")
+    def bill(order):
+        return Outgoing("invoices", {"bill": order.json()["item"]}, key=order.key)
+    ```
+
+    It is published before the input is committed (at least once), or in the same transaction (exactly once). The
+    arguments are those of `Client.publish`.
     """
 
     topic: str

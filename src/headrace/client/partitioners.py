@@ -28,7 +28,13 @@ def murmur2(data: bytes) -> int:
 
 
 def by_key(key: bytes | None, partitions: int) -> int:
-    """The same partition for the same key, as in Java's producer; any partition for a message without a key.
+    """Choose the partition by the key's hash, as Java's producer does; without a key, any partition.
+
+    ```python
+    from headrace import by_key
+
+    assert by_key(b"alice", 6) == by_key(b"alice", 6)
+    ```
 
     Given to a `Client`, librdkafka's implementation of the same is used, which is faster and keeps messages without a
     key together in batches.
@@ -40,7 +46,15 @@ def by_key(key: bytes | None, partitions: int) -> int:
 
 @checks_keywords
 class RoundRobin:
-    """Each message to the next partition, whatever its key."""
+    """A partitioner that sends each message to the next partition and ignores keys.
+
+    ```python
+    from headrace import Client, RoundRobin
+
+    with Client("localhost:9092", partitioner=RoundRobin()) as spread:
+        spread.publish("orders", "tea")
+    ```
+    """
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
@@ -51,7 +65,17 @@ class RoundRobin:
 
 @checks_keywords
 class Sticky:
-    """`run` messages to one partition, then as many to another, whatever their keys: full batches, even spread."""
+    """A partitioner that sends `run` messages to one partition, then `run` to another, and ignores keys.
+
+    Batches are full, and over time every partition gets the same share.
+
+    ```python
+    from headrace import Client, Sticky
+
+    with Client("localhost:9092", partitioner=Sticky(run=500)) as spread:
+        spread.publish("orders", "tea")
+    ```
+    """
 
     def __init__(self, run: int = 1000, choose: Callable[[int], int] = random.randrange) -> None:
         if run < 1:

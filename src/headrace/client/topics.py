@@ -44,7 +44,15 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic, its settings in force, and those of them that were set for this topic."""
+    """The partitions and settings of a topic, returned by `client.topics.describe`.
+
+    ```python
+    described = client.topics.describe("orders")
+    print(len(described.partitions), described.replicas, described.settings["retention.ms"])
+    ```
+
+    `settings` has every setting in force, `changed` those that were set for this topic.
+    """
 
     name: str
     partitions: tuple[PartitionDescription, ...]
@@ -59,12 +67,16 @@ class TopicDescription:
 
 @checks_keywords
 class Topics:
-    """The topics of a cluster, for any threads. Raises `NoSuchTopic`, `TopicFailed` or `Unreachable`.
+    """The topics of a cluster: create, describe, alter, list, delete. Thread-safe.
 
-    client.topics.create("orders", partitions=6, settings={"retention.ms": 86_400_000})
-    print(client.topics.describe("orders").settings["retention.ms"])
-    client.topics.alter("orders", partitions=12, settings={"cleanup.policy": "compact"})
-    client.topics.delete("orders")
+    Raises `NoSuchTopic`, `TopicFailed` or `Unreachable`.
+
+    ```python
+    client.topics.create("prices", partitions=6, settings={"retention.ms": 86_400_000})
+    print(client.topics.describe("prices").settings["retention.ms"])
+    client.topics.alter("prices", partitions=12)
+    client.topics.delete("prices")
+    ```
     """
 
     def __init__(self, contact: FirstContact, config: dict[str, Any]) -> None:
@@ -86,7 +98,9 @@ class Topics:
         """Make a topic. One that is there is `TopicFailed` with the code `TOPIC_ALREADY_EXISTS`, or, with `exist_ok`,
         left as it is.
 
-            client.topics.create("orders", partitions=6, settings={"retention.ms": 86_400_000})
+        ```python
+        client.topics.create("orders", partitions=6, settings={"retention.ms": 86_400_000}, exist_ok=True)
+        ```
 
         Without `partitions` and `replicas` the broker decides (`num.partitions`, `default.replication.factor`).
         `settings` are Kafka's settings of topics by their names, see `docs/settings.md`.
@@ -102,7 +116,9 @@ class Topics:
     def describe(self, name: str) -> TopicDescription:
         """The partitions of a topic and its settings. Raises `NoSuchTopic`.
 
+        ```python
         print(len(client.topics.describe("orders").partitions))
+        ```
         """
         what = f"describing the topic {name}"
         asked = TopicCollection([name])
@@ -125,7 +141,9 @@ class Topics:
         """Change settings of a topic; those that are not given stay, those in `unset` go back to their defaults.
         `partitions` is how many it shall have, never less than before.
 
-        client.topics.alter("orders", partitions=12, settings={"retention.ms": 3_600_000}, unset=["cleanup.policy"])
+        ```python
+        client.topics.alter("orders", settings={"retention.ms": 3_600_000}, unset=["cleanup.policy"])
+        ```
         """
         changes = [_change(key, _text(value), AlterConfigOpType.SET) for key, value in (settings or {}).items()]
         changes += [_change(key, None, AlterConfigOpType.DELETE) for key in unset]

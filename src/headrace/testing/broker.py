@@ -21,14 +21,20 @@ _STOP_TIMEOUT_S = 60.0
 class Broker:
     """A broker on free ports of 127.0.0.1, for as long as the `with` block lasts.
 
-        with Broker() as broker:
-            producer = Producer({"bootstrap.servers": broker.bootstrap})
-            sqs = boto3.client("sqs", endpoint_url=broker.http_url, region_name="us-east-1")
+    ```python
+    from headrace import Client
+    from headrace.testing import Broker
 
-    `settings` are broker settings by name (`{"num.partitions": 1}`). The first member of a group does not wait for
-    others (`group.initial.rebalance.delay.ms` is 0). Without `data_dir` the data is in a temporary directory that is
-    removed at the end. Ports and data survive `stop` and `start`, so a restart can be tested. Any number of brokers may
-    run side by side. The environment is not read: a test runs the same everywhere.
+    with Broker(settings={"num.partitions": 1}) as broker, Client(broker.bootstrap) as client:
+        client.publish("orders", "tea")
+        broker.restart()
+        assert [each.text for each in client.replay("orders")] == ["tea"]
+    ```
+
+    `bootstrap` is for Kafka clients, `http_url` the endpoint of the SQS API. The first member of a group does not wait
+    for others (`group.initial.rebalance.delay.ms` is 0). Without `data_dir` the data is in a temporary directory that
+    is removed at the end. `stop` and `start` keep ports and data. Any number of brokers may run side by side. Settings
+    come from `settings` alone, never from the environment.
     """
 
     def __init__(self, data_dir: Path | str | None = None, *, settings: Mapping[str, object] | None = None) -> None:

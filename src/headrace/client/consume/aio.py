@@ -25,7 +25,19 @@ StreamT = TypeVar("StreamT", bound=SyncStream)
 
 @checks_keywords
 class Stream(AsyncIterator[Message], Generic[StreamT]):
-    """Iterate over it with `async for`, in an `async with` block. Cancelling a wait for a message loses none."""
+    """Messages of topics, for `async for`. Cancelling a wait for a message loses none.
+
+    ```python
+    from headrace.aio import Client
+
+    async with Client("localhost:9092") as client:
+        async with client.consume("orders", group="billing") as orders:
+            async for order in orders:
+                print(order.json()["item"])
+                order.ack()
+                break
+    ```
+    """
 
     def __init__(self, make: Callable[[], StreamT]) -> None:
         self._make = make
@@ -142,7 +154,18 @@ StreamSelf = TypeVar("StreamSelf", bound=Stream[Any])
 
 @checks_keywords
 class Transaction(Stream[ExactlyOnce]):
-    """Exactly once: messages published here and consumed offsets are committed together (see `ExactlyOnce`)."""
+    """Messages of topics, consumed exactly once: results and offsets are committed in one transaction.
+
+    ```python
+    from headrace.aio import Client
+
+    async with Client("localhost:9092") as client:
+        async with client.consume("orders", group="copy", delivery="exactly-once") as orders:
+            async for order in orders:
+                await orders.publish("copies", order.payload, key=order.key)
+                break
+    ```
+    """
 
     async def publish(
         self,

@@ -36,7 +36,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Where a message was stored."""
+    """The topic, partition and offset at which a message was stored.
+
+    ```python
+    stored = client.publish("orders", {"item": "tea"}, key="alice")
+    print(stored.partition, stored.offset)
+    ```
+    """
 
     topic: str
     partition: int

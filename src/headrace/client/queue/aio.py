@@ -52,7 +52,17 @@ async def _settled(settlement: AckResult) -> None:
 
 @checks_keywords
 class QueueMessage(QueueMessageBody[Received]):
-    """A message that was received, and is hidden from others until its lease ends."""
+    """A received message, leased to this receiver until it is acknowledged or its visibility timeout ends.
+
+    ```python
+    from headrace.aio import Client
+
+    async with Client("localhost:9092") as client:
+        for message in await client.queue("emails").receive(max=10):
+            async with message:  # acknowledges it; an exception returns it to the queue with the reason
+                print(message.id, message.attempt, message.json())
+    ```
+    """
 
     __slots__ = ("_message", "queue")
 
@@ -93,7 +103,16 @@ class QueueMessage(QueueMessageBody[Received]):
 
 @checks_keywords
 class Redrive:
-    """A redrive, with its progress as of the last refresh, see `headrace.client.queue.redrive.Redrive`."""
+    """The progress of a redrive: messages that the broker moves from one queue to another.
+
+    ```python
+    from headrace.aio import Client
+
+    async with Client("localhost:9092") as client:
+        redrive = await client.queue("emails-dead").redrive(reason_contains="Timeout")
+        print((await redrive.wait()).moved)
+    ```
+    """
 
     def __init__(self, move: SyncRedrive, threads: DaemonThreads) -> None:
         self._move = move
@@ -133,13 +152,18 @@ class Redrive:
 
 @checks_keywords
 class Queue:
-    """A queue, for one event loop. See `headrace.client.queue.queue.Queue`.
+    """A queue, as `headrace.Queue`, for asyncio.
 
-    emails = client.queue("emails")
-    await emails.send({"to": "alice@example.org"})
-    for message in await emails.receive(max=10, wait=20):
-        await mail(message.json())
-        await message.ack()
+    ```python
+    from headrace.aio import Client
+
+    async with Client("localhost:9092") as client:
+        emails = client.queue("emails")
+        await emails.send({"to": "alice@example.org"})
+        for message in await emails.receive(max=10, wait=20):
+            print(message.json()["to"])
+            await message.ack()
+    ```
     """
 
     def __init__(self, queue: sync.Queue) -> None:

@@ -36,7 +36,15 @@ class SendOptions(TypedDict, total=False):
 @checks_keywords
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """A message to be sent with options of its own by `Queue.send_many`; they are those of `Queue.send`."""
+    """A message with send options of its own, for `Queue.send_many`. The options are those of `Queue.send`.
+
+    ```python
+    from headrace import NewMessage
+
+    mail = {"to": "alice@example.org"}
+    emails.send_many([mail, NewMessage(mail, delay=60), NewMessage(mail, priority=9)])
+    ```
+    """
 
     body: Payload
     delay: Seconds | None = None
@@ -49,7 +57,13 @@ class NewMessage:
 
 
 class SentMessage(NamedTuple):
-    """A message that is stored."""
+    """The id and the offset of a message that was stored.
+
+    ```python
+    sent = emails.send({"to": "alice@example.org"})
+    print(sent.id, sent.offset)
+    ```
+    """
 
     id: str
     offset: int
@@ -267,7 +281,14 @@ class Acknowledger(Protocol):
 
 @checks_keywords
 class QueueMessage(QueueMessageBody[Received]):
-    """A message that was received, and is hidden from others until its lease ends."""
+    """A received message, leased to this receiver until it is acknowledged or its visibility timeout ends.
+
+    ```python
+    for message in emails.receive(max=10, wait=20):
+        with message:  # acknowledges it; an exception returns it to the queue with the reason
+            print(message.id, message.attempt, message.json())
+    ```
+    """
 
     __slots__ = ("_settling", "is_settled", "queue")
 
@@ -326,7 +347,13 @@ class QueueMessage(QueueMessageBody[Received]):
 
 
 class PeekedMessage(QueueMessageBody[Peeked]):
-    """A message as it lies in a queue."""
+    """A message of a queue as `Queue.peek` shows it, without a lease.
+
+    ```python
+    for message in emails.peek(max=10):
+        print(message.id, message.state, message.text)
+    ```
+    """
 
     __slots__ = ()
 

@@ -46,14 +46,15 @@ WorkerT = TypeVar("WorkerT", bound=Callable[[QueueMessage], object])
 
 @checks_keywords
 class Queue:
-    """A queue, for as many threads as you like. It need not exist before `create`, or `headrace queue create`.
+    """A queue: each message is received by one worker, and redelivered until it is acknowledged. Thread-safe.
 
+    ```python
     emails = client.queue("emails")
-    emails.create(max_receives=5, dead_letter="emails-dead", backoff=1)
-    emails.send({"to": "alice@example.org"}, delay=60)
+    emails.send({"to": "alice@example.org"}, priority=9)
     for message in emails.receive(max=10, wait=20):
-        mail(message.json())
+        print(message.json()["to"])
         message.ack()
+    ```
     """
 
     def __init__(
@@ -86,10 +87,12 @@ class Queue:
         max_in_flight: int | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> "Queue":
-        """Make the queue, and its dead-letter queue if that is not there. One that is there with the same settings is
-        fine; with others it is `QueueFailed`: change it with `alter`.
+        """Create the queue, and its dead-letter queue if that does not exist. Does nothing if it exists with the same
+        settings, and raises `QueueFailed` if it exists with others: change them with `alter`.
 
-            client.queue("emails").create(max_receives=5, dead_letter="emails-dead", backoff=1)
+        ```python
+        client.queue("letters").create(max_receives=5, dead_letter="letters-dead", backoff=1)
+        ```
 
         Times are seconds or a `timedelta`.
 
@@ -159,7 +162,9 @@ class Queue:
         """Change settings; those that are not given stay. Those in `unset`, by their own names such as
         `queue.dead.letter`, go back to their defaults. The others are those of `create`.
 
-        client.queue("emails").alter(max_receives=10, unset=["queue.delay.ms"])
+        ```python
+        client.queue("emails-dead").alter(visibility=60, unset=["queue.delay.ms"])
+        ```
         """
         options = QueueOptions(
             type=type,
@@ -198,7 +203,7 @@ class Queue:
         return self._rpc.call(wire.Count(self.name), Counts)
 
     def purge(self) -> None:
-        """Forget every message that was sent before; not more than once a minute."""
+        """Delete every message that was sent before; at most once a minute."""
         self._rpc.call(wire.Purge(self.name), wire.Nothing)
 
     # Sending
@@ -218,7 +223,9 @@ class Queue:
         """Send a message and wait until it is stored. The body is `bytes` as they are, `str` as UTF-8; anything else
         becomes JSON. Raises `DeliveryFailed`, or `Unreachable` as `Client.publish` does.
 
-            client.queue("emails").send({"to": "alice@example.org"}, delay=60, priority=9)
+        ```python
+        emails.send({"to": "alice@example.org"}, delay=60, priority=9)
+        ```
 
         - `delay`: not to be received before so many seconds from now; without it, as the queue says.
         - `at`: not to be received before this time, minutes or months from now.
@@ -327,11 +334,12 @@ class Queue:
         limit: int | None = None,
         rate: int | None = None,
     ) -> Redrive:
-        """Move messages of this queue, as out of a dead-letter queue: each to where it came from, or all to `to`; those
-        that agree with everything given, no more than `limit`, `rate` a second. The broker does it; `Redrive.wait`
-        waits for it.
+        """Move messages out of this (dead-letter) queue: each to the queue it came from, or all to `to`. Moves those
+        that match every filter, at most `limit`, `rate` a second. The broker does it; `Redrive.wait` waits for it.
 
+        ```python
         client.queue("emails-dead").redrive(reason_contains="Timeout", rate=100).wait()
+        ```
         """
         for name, value in (("limit", limit), ("rate", rate)):
             if value is not None and value < 1:

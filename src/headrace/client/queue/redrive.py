@@ -14,7 +14,15 @@ _LOOK_EVERY_S = 0.2
 
 @checks_keywords
 class Redrive:
-    """A redrive, with its progress as of the last refresh."""
+    """The progress of a redrive: messages that the broker moves from one queue to another.
+
+    ```python
+    redrive = client.queue("emails-dead").redrive(reason_contains="Timeout", rate=100)
+    print(redrive.wait().status, redrive.moved)
+    ```
+
+    `look` refreshes it.
+    """
 
     def __init__(self, rpc: QueueRpc, move: wire.Move) -> None:
         self._rpc = rpc

@@ -1,14 +1,16 @@
-"""The options of the topic sink (format `headrace`), checked when Spark plans the query.
+"""The options of `writeStream.format("headrace")` and `write`, checked when the query is planned.
 
-kafka.bootstrap.servers   HOST:PORT,… of the brokers
-topic                     the topic for all rows; without it, each row's column `topic`
-delivery                  at-least-once (default) or exactly-once
-sinkId                    for exactly-once: unique to the query, and the same after every restart
-compression               none (default), gzip, snappy, lz4 or zstd
-transactionTimeout        how long a batch may take until it is committed, as 15m, 90s or 1500ms; 15m by default
-batchBytes                the largest record batch that is sent, before compression; 1000000 by default
-lostTransactions          fail (default) or skip: what to do if a transaction of a committed batch is lost
-queryId, batchId          for batch writes: a repeated write with the same two is skipped
+| Option | Default | Meaning |
+|---|---|---|
+| `kafka.bootstrap.servers` | required | `HOST:PORT,HOST:PORT` |
+| `topic` | | the topic of all rows; without it the column `topic` has it for each row |
+| `delivery` | `at-least-once` | or `exactly-once` |
+| `sinkId` | | for `exactly-once`: a name that no other query uses, the same after every restart |
+| `compression` | `none` | `gzip`, `snappy`, `lz4` or `zstd` |
+| `transactionTimeout` | `15m` | how long a batch may take until its commit is decided |
+| `batchBytes` | `1000000` | the largest record batch, before compression |
+| `lostTransactions` | `fail` | or `skip`: what to do if a transaction is gone whose commit was decided |
+| `queryId`, `batchId` | | for batch writes: a write with the same two is done once, however often it is repeated |
 """
 
 import difflib

@@ -45,7 +45,18 @@ _TYPES: dict[str, DataType] = {
 
 
 class HeadraceDataSource(DataSource):
-    """Topics as a data source, with the columns and the options of Spark's Kafka source."""
+    """The data source `headrace`: topics as rows, with the columns and option names of Spark's Kafka source.
+
+    ```python
+    orders = (
+        spark.read.format("headrace")
+        .option("kafka.bootstrap.servers", "localhost:9092")
+        .option("subscribe", "orders")
+        .load()
+    )
+    print(orders.selectExpr("CAST(value AS STRING)", "offset").collect())
+    ```
+    """
 
     @classmethod
     def name(cls) -> str:

@@ -1,8 +1,29 @@
-"""The options of `spark.read.format("headrace")`, with the names of Spark's Kafka source and a few of our own.
+"""The options of `spark.read.format("headrace")` and `readStream`, named as those of Spark's Kafka source.
 
-Names are case-insensitive. An unknown name, an invalid value, or options that contradict each other raise
-`OptionError`. `kafka.` settings that only tune a Java consumer are accepted and have no effect; settings that this
-client does not support (TLS, SASL) are refused.
+| Option | Default | Meaning |
+|---|---|---|
+| `kafka.bootstrap.servers` | required | `HOST:PORT,HOST:PORT` |
+| `subscribe`, `subscribePattern`, `assign` | one is required | topics by comma, a pattern, or partitions as JSON |
+| `startingOffsets` | `latest`; batches: `earliest` | `earliest`, `latest` or JSON by partition |
+| `startingTimestamp`, `startingOffsetsByTimestamp` | | start by time: one for all, or JSON by partition |
+| `startingOffsetsByTimestampStrategy` | `error` | for partitions without a record of that time: `error` or `latest` |
+| `endingOffsets`, `endingTimestamp`, `endingOffsetsByTimestamp` | `latest` | batches only |
+| `failOnDataLoss` | `true` | `false` skips offsets that are gone, with a warning |
+| `maxOffsetsPerTrigger`, `maxBytesPerTrigger` | | the most of one micro-batch |
+| `minOffsetsPerTrigger`, `maxTriggerDelay` | , `15m` | wait for so many offsets, but no longer |
+| `minPartitions`, `maxRecordsPerPartition` | | how offsets are split into tasks |
+| `includeHeaders`, `columns` | `false`, all | which columns are read |
+| `isolation`, `kafka.isolation.level` | `read_committed` | or `read_uncommitted` |
+| `commitGroup`, `kafka.group.id` | | a group to commit offsets to, for lag tools |
+| `groupIdPrefix`, `kafka.client.id` | `headrace-spark` | the client id in the broker's log |
+| `kafka.fetch.max.bytes`, `kafka.max.partition.fetch.bytes` | `8m` | bytes of one fetch |
+| `kafka.request.timeout.ms` | 30 s | for one answer |
+| `kafka.default.api.timeout.ms` | 60 s | retrying while a broker is away |
+| `kafka.socket.connection.setup.timeout.ms` | 5 s | for connecting |
+| `kafka.security.protocol` | `PLAINTEXT` | the only value so far |
+
+Names are case-insensitive. An unknown name, a bad value and a contradiction raise `OptionError` with a sentence.
+`kafka.` settings that only tune a Java consumer are accepted and have no effect; TLS and SASL settings are refused.
 
 This module imports nothing heavy: Spark parses the options in a process of its own.
 """
