@@ -14,7 +14,7 @@ MAKEFLAGS += --no-print-directory
 
 INSTALL = @python=$$(tools/find-python $(PYTHON)) && exec "$$python" -m tools.install --venv $(VENV) $(if $(PYTHON),--this-python)
 
-.PHONY: help install run cluster test check unit lint format bench interop faults sim smoke docs packages clean
+.PHONY: help install run cluster test check unit lint format bench interop faults sim smoke docs site packages clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[36m%-10s\033[0m %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -90,6 +90,11 @@ smoke: ## Install and use Headrace with each Python that it is for, from empty c
 
 docs: install ## Write docs/settings.md anew from the settings in the code
 	$(BIN)/python -m headrace.config.reference docs/settings.md
+
+site: ## Build the documentation as a static site in build/site, and fail on broken links
+	$(INSTALL) --extras site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "The documentation is in build/site/index.html"
 
 clean: ## Remove .venv and caches; data and results stay
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
