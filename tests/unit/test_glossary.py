@@ -1,0 +1,63 @@
+"""The glossary defines each term once, and the words that it retires stay out of the places that are clean."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+GLOSSARY = ROOT / "docs/glossary.md"
+
+CLEAN = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs")
+"""Files and folders without retired words. Add a package of src/headrace when it is clean."""
+NOT_YET = ("docs/settings.md", "docs/invariants.md", "docs/glossary.md")
+"""Pages in `CLEAN` that are left out: two that follow the code, where the words are still used, and the list itself."""
+
+
+def table(heading: str) -> list[tuple[str, str]]:
+    text = GLOSSARY.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (.+?) \| (.+) \|$", text, flags=re.MULTILINE)
+    return [(left, right) for left, right in rows if left not in ("Term", "Retired")]
+
+
+HEADINGS = re.findall(r"^## (.+)$", GLOSSARY.read_text(), flags=re.MULTILINE)
+TERMS = [term for heading in HEADINGS if heading != "Retired words" for term, _ in table(heading)]
+RETIRED = [word for words, _ in table("Retired words") for word in words.split(", ")]
+PATTERN = re.compile(r"\b(" + "|".join(map(re.escape, RETIRED)) + r")\b", re.IGNORECASE)
+
+
+def files() -> list[Path]:
+    found = []
+    for name in CLEAN:
+        path = ROOT / name
+        found += sorted(each for each in path.rglob("*") if each.suffix in (".md", ".py")) if path.is_dir() else [path]
+    return [each for each in found if str(each.relative_to(ROOT)) not in NOT_YET]
+
+
+def test_each_term_is_defined_once_and_in_order() -> None:
+    assert len(TERMS) == len({*TERMS})
+    assert len(TERMS) >= 70
+    for heading in HEADINGS:
+        terms = [term.lower() for term, _ in table(heading)]
+        assert terms == sorted(terms) or heading == "Retired words", heading
+
+
+def test_no_term_is_retired() -> None:
+    assert [term for term in TERMS if PATTERN.search(term)] == []
+    assert len(RETIRED) >= 20
+
+
+def test_the_architecture_page_leads_to_the_glossary() -> None:
+    assert "](glossary.md)" in (ROOT / "docs/architecture.md").read_text()
+
+
+@pytest.mark.parametrize("file", files(), ids=lambda file: str(file.relative_to(ROOT)))
+def test_retired_words_do_not_come_back(file: Path) -> None:
+    # What a program prints, and code, is quoted as it is.
+    text = re.sub(r"`[^`\n]*`", "``", file.read_text()) if file.suffix == ".md" else file.read_text()
+    found = [f"line {text.count(chr(10), 0, match.start()) + 1}: {match[0]}" for match in PATTERN.finditer(text)]
+    assert found == [], f"docs/glossary.md has the words to use: {found}"
+
+
+def test_what_is_left_out_exists() -> None:
+    assert all((ROOT / name).exists() for name in (*CLEAN, *NOT_YET))
