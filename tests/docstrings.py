@@ -35,12 +35,13 @@ class PublicName(NamedTuple):
 
     def blocks(self) -> list[Block]:
         """The examples, those of the class first."""
-        found = [block for name, text in self._docstrings() for block in collect(name, text)]
+        found = [block for name, text in self.docstrings() for block in collect(name, text)]
         if self.name.startswith(SPARK):
             return [block._replace(language="spark") for block in found]
         return found
 
-    def _docstrings(self) -> Iterator[tuple[str, str]]:
+    def docstrings(self) -> Iterator[tuple[str, str]]:
+        """The name and the docstring of the object and of its public methods."""
         yield self.name, self.docstring
         if inspect.isclass(self.target) and not self.name.startswith(SPARK):
             for name, member in inspect.getmembers(self.target):

@@ -194,11 +194,11 @@ class Client(ClientBase[Stream[Any]]):
         return await self._do(self._connection.queues, prefix, with_counts=with_counts)
 
     async def run(self, *, signals: Iterable[int] | None = None) -> None:
-        """Run the registered handlers and workers until `stop`, SIGTERM, Ctrl-C or cancellation; the messages being
-        handled are finished first. Raises what stopped one of them.
+        """Run the registered handlers and workers until `stop`, SIGTERM, Ctrl-C or cancellation, then finish the
+        messages in progress. Raises the error that stopped one of them.
 
-        `signals` are those that stop it. By default they are SIGTERM and SIGINT (Ctrl-C) where the process does not
-        handle them: inside a web server, which does, none. See `running` for that.
+        `signals` are those that stop it: by default SIGTERM and SIGINT (Ctrl-C), each only if it has no other handler.
+        A web server handles them itself: see `running`.
         """
         wanted = chosen(signals)
         self._begin(await self._loops_on_loop())
@@ -253,8 +253,7 @@ class Client(ClientBase[Stream[Any]]):
         return await self._do(self._made_loops, handlers, workers)
 
     async def close(self) -> None:
-        """Flush what was sent and acknowledged, commit what is done on every stream. Releases everything,
-        whatever fails of it."""
+        """Flush messages and acknowledgements, commit and close every stream. A failure does not stop the rest."""
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(self._threads.let_go)
             if (publisher := self._connection.used_publisher) is not None:
@@ -265,7 +264,7 @@ class Client(ClientBase[Stream[Any]]):
                 stack.push_async_callback(stream.close)
 
     async def abandon(self) -> None:
-        """The same after a failure: transactions in progress are aborted, and what fails now is only logged."""
+        """Close after a failure: open transactions are aborted, and further errors are only logged."""
         for stream in list(self._streams):
             await stream.abandon()
         with log_errors("closing"):

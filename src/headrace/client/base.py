@@ -53,11 +53,11 @@ class ClientBase(Generic[StreamT]):
           key and the number of partitions.
         - `source`: the `ce_source` of events published without one; by default `/` and the client id.
         - `settings`: settings of librdkafka by their own names, for TLS, SASL, compression and the like.
-          `ClientError` for one that does not exist or cannot have this value.
-        - `http`: where brokers listen for the calls of queues, such as `http://localhost:9324`, several by comma;
-          by default the brokers are asked for it.
+          `ClientError` for an unknown name or a wrong value.
+        - `http`: the HTTP addresses for queues, such as `http://localhost:9324`, separated by commas; by default the
+          brokers are asked for them.
         - `access_key`: `ID:SECRET`, for queues of brokers that have `sqs.access.keys`.
-        - `patience`: for how many seconds a call of a queue is retried when no broker answers.
+        - `patience`: for how many seconds a call of a queue is retried without an answer.
         - `connect_timeout`: `Unreachable` is raised when no broker has answered this many seconds after the first call.
           Once one has answered, brokers that are away are waited for.
         """
@@ -122,12 +122,12 @@ class ClientBase(Generic[StreamT]):
         - `delivery`: what a crash costs, see `Client.consume`.
         - `retry`: how often and after which waits a message is tried again when the function raises.
         - `retry_mode`: `"hold"` keeps the order of the partition; `"retry-topic"` goes on with the next message.
-        - `retry_topic`: where messages are set aside; by default `<topic>.<group>.retry`.
+        - `retry_topic`: the topic for `"retry-topic"`; by default `<topic>.<group>.retry`.
         - `dead_letter`: where messages go that failed for good; without it the handler stops at the first of them.
         - `workers`: how many partitions are handled at the same time.
         - `start`: where a group begins that has committed nothing.
         - `batch`: at most once, so many messages are committed before the first of them is handled.
-        - `commit_interval_s`: how often commits go out; half a second by default a tenth for exactly once.
+        - `commit_interval_s`: how often offsets are committed; by default 0.5, and 0.1 for exactly once.
         - `transactional_id`: exactly once, a name that this process keeps over restarts.
         """
 

@@ -64,8 +64,8 @@ class Client(ClientBase[Stream]):
         source: str | None = None,
         subject: str | None = None,
     ) -> Published:
-        """Send a message and wait until it is stored. Raises `DeliveryFailed` if the broker refuses it and
-        `Unreachable` if no broker answers in time (`message.timeout.ms`, a minute): then it may be stored or not.
+        """Send a message and wait until it is stored. Raises `DeliveryFailed` if the broker refuses it, and
+        `Unreachable` without an answer in time (`message.timeout.ms`, a minute): then it may be stored or not.
 
         ```python
         client.publish("orders", {"item": "tea"}, key="alice", headers={"tenant": "7"})
@@ -202,9 +202,9 @@ class Client(ClientBase[Stream]):
         Further arguments:
 
         - `start`: where a group begins that has committed nothing.
-        - `batch`: at most once, so many messages are committed before the first of them is handed over.
+        - `batch`: at most once, so many messages are committed before the first of them is delivered.
         - `max_unacked`: at least once, no more than this many messages are open at a time.
-        - `commit_interval_s`: how often commits go out; half a second by default a tenth for exactly once.
+        - `commit_interval_s`: how often offsets are committed; by default 0.5, and 0.1 for exactly once.
         - `transactional_id`: exactly once, a name that this process keeps over restarts, so that its successor need not
           wait for it.
         """
@@ -230,11 +230,11 @@ class Client(ClientBase[Stream]):
         return self._connection.queues(prefix, with_counts=with_counts)
 
     def run(self, *, signals: Iterable[int] | None = None) -> None:
-        """Run the registered handlers and workers until `stop`, SIGTERM or Ctrl-C; the messages being handled are
-        finished first. Raises what stopped one of them.
+        """Run the registered handlers and workers until `stop`, SIGTERM or Ctrl-C, then finish the messages in
+        progress. Raises the error that stopped one of them.
 
-        `signals` are those that stop it. By default they are SIGTERM and SIGINT (Ctrl-C) where the process does not
-        handle them; on another thread than the main one, and with `signals=()`, none.
+        `signals` are those that stop it: by default SIGTERM and SIGINT (Ctrl-C), each only if it has no other handler;
+        none outside of the main thread, and none with `signals=()`.
         """
         wanted = chosen(signals)
         self._begin(self._made_loops(self._handlers, self._workers))
@@ -267,8 +267,7 @@ class Client(ClientBase[Stream]):
             runner.wait_for(futures)
 
     def close(self) -> None:
-        """Flush what was sent and acknowledged, commit what is done on every stream. Releases everything,
-        whatever fails of it."""
+        """Flush messages and acknowledgements, commit and close every stream. A failure does not stop the rest."""
         with ExitStack() as stack:
             if (publisher := self._connection.used_publisher) is not None:
                 stack.callback(publisher.close)
@@ -278,7 +277,7 @@ class Client(ClientBase[Stream]):
                 stack.callback(stream.close)
 
     def abandon(self) -> None:
-        """The same after a failure: transactions in progress are aborted, and what fails now is only logged."""
+        """Close after a failure: open transactions are aborted, and further errors are only logged."""
         for stream in list(self._streams):
             stream.abandon()
         with log_errors("closing"):

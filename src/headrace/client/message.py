@@ -106,12 +106,12 @@ class Message:
 
     @property
     def failed_attempts(self) -> int:
-        """How often handling failed before the message was set aside or dead-lettered; 0 for a fresh one."""
+        """How often handling failed before the message went to the retry or dead-letter topic; 0 for a new one."""
         return _number(self.header(ATTEMPTS))
 
     @property
     def not_before_ms(self) -> int:
-        """The time before which a message that was set aside is not tried again; 0 for a fresh one."""
+        """The time before which a message of a retry topic is not retried; 0 for a new one."""
         return _number(self.header(NOT_BEFORE))
 
     def __enter__(self) -> "Message":

@@ -101,7 +101,7 @@ class Stream(AsyncIterator[Message], Generic[StreamT]):
         self._buffer.clear()
 
     def stop(self) -> None:
-        """Let the iteration end where it would next hand over a message."""
+        """End the iteration before the next message."""
         if self._stream is not None:
             self._stream.stop()
 

@@ -260,7 +260,7 @@ class Queue:
         return await self._do(self._queue.counts)
 
     async def purge(self) -> None:
-        """Forget every message that was sent before; not more than once a minute."""
+        """Delete every message that was sent before; at most once a minute."""
         await self._do(self._queue.purge)
 
     async def send(
@@ -300,8 +300,8 @@ class Queue:
         return await self._do(lambda: self._queue.send_many(bodies, **options))
 
     async def receive(self, max: int = 1, wait: float = 20.0, visibility: Seconds | None = None) -> list[QueueMessage]:
-        """Up to `max` messages, as soon as there are any. Those that come when the caller was cancelled are given
-        back."""
+        """Up to `max` messages, as soon as there are any. Messages that arrive after a cancellation are returned to the
+        queue."""
         future = self._threads.submit(self._queue.receive, max, wait, visibility)
         try:
             return [QueueMessage(each) for each in await result_of(future)]
@@ -361,7 +361,7 @@ class Queue:
             await self.flush()
 
     async def close(self) -> None:
-        """Wait for the acknowledgements on their way, and let go; done by the client when it is closed."""
+        """Wait for the acknowledgements in flight, and close; closing the client does it."""
         try:
             await self._do(self._queue.close)
         finally:

@@ -97,9 +97,9 @@ class Queue:
         Times are seconds or a `timedelta`.
 
         - `type`: `"standard"`, or `"fifo"`: in order within a group, without duplicates. Cannot be changed later.
-        - `visibility`: how long a message that was received is hidden from others; 30 seconds by default.
+        - `visibility`: the visibility timeout: how long a received message is hidden; by default 30 seconds.
         - `delay`: how long a message is hidden after it was sent.
-        - `retention`: a message that is not acknowledged is deleted after this time; 4 days by default.
+        - `retention`: when a message without an acknowledgement is deleted; by default 4 days.
         - `max_receives`, `dead_letter`: a message that was received this often goes to that queue.
         - `backoff`, `backoff_factor`, `backoff_max`, `jitter`: how long a message is hidden after a failure.
         - `priority_ageing`: a message that has waited this long counts as one level more urgent.
@@ -229,9 +229,9 @@ class Queue:
 
         - `delay`: not to be received before so many seconds from now; without it, as the queue says.
         - `at`: not to be received before this time, minutes or months from now.
-        - `priority`: 0 to 9, the highest first; 4 by default.
+        - `priority`: 0 to 9, the highest first; by default 4.
         - `group`: messages of a group are handled one after the other. A fifo queue wants one.
-        - `dedupe`: in a fifo queue, a duplicate of an id that was sent within five minutes is dropped.
+        - `dedupe`: in a FIFO queue, a message with the same id within five minutes is not stored again.
         - `ttl`: not to be received after so many seconds from now.
         - `headers`: a mapping, or pairs where a name comes more than once.
         """
@@ -359,10 +359,10 @@ class Queue:
         """Register a function that `Client.run` calls with the messages, `concurrency` at a time. With asyncio it may
         be `async`.
 
-        When it returns, the message is acknowledged; while it works, the lease is extended, however long it takes.
-        When it raises, the message is given back with the reason, and tried again as the queue's policy says; after
-        `max_receives` it goes to the dead-letter queue, and at once when it is `Reject` that was raised. `Retry` says
-        when to try again. On `stop`, SIGTERM or Ctrl-C the messages being handled are finished, and others returned.
+        When it returns, the message is acknowledged; while it runs, the lease is extended. When it raises, the message
+        is returned with the reason and retried by the queue's policy; after `max_receives` it goes to the dead-letter
+        queue, after `Reject` at once. `Retry` chooses the delay. On `stop`, SIGTERM or Ctrl-C the messages in progress
+        are finished, and others returned.
         """
 
         def register(function: WorkerT) -> WorkerT:
@@ -401,7 +401,7 @@ class Queue:
         return True
 
     def backlog(self) -> int | None:
-        """How many messages are available; None if no broker answers."""
+        """How many messages are available; None without an answer."""
         try:
             return self._rpc.call(wire.Count(self.name), Counts, patience_s=0).available
         except ClientError:
@@ -421,7 +421,7 @@ class Queue:
             self.flush()
 
     def close(self) -> None:
-        """Wait for the acknowledgements on their way, and let go; done by the client when it is closed."""
+        """Wait for the acknowledgements in flight, and close; closing the client does it."""
         try:
             self._settler.close()
         finally:
