@@ -35,7 +35,7 @@ def table(heading: str) -> list[tuple[str, str]]:
 HEADINGS = re.findall(r"^## (.+)$", GLOSSARY.read_text(), flags=re.MULTILINE)
 TERMS = [term for heading in HEADINGS if heading != "Retired words" for term, _ in table(heading)]
 RETIRED = [word for words, _ in table("Retired words") for word in words.split(", ")]
-PATTERN = re.compile(r"\b(" + "|".join(map(re.escape, RETIRED)) + r")\b", re.IGNORECASE)
+PATTERN = re.compile(r"\b(" + "|".join(r"\s+".join(words.split()) for words in RETIRED) + r")\b", re.IGNORECASE)
 
 
 def files() -> list[Path]:
