@@ -31,6 +31,7 @@ def commands(*arguments: str) -> str:
         (["cluster", "EXTRAS="], "',cluster'"),
         (["test"], "cluster,dev,spark"),
         (["check"], "cluster,dev,spark"),
+        (["site"], "site"),
     ],
 )
 def test_each_command_installs_what_it_needs(arguments: list[str], extras: str) -> None:
