@@ -23,13 +23,13 @@ try:
     from headrace.queues.state_machine import StatePage
     from headrace.queues.state_store import StateCall
 except ModuleNotFoundError:  # Headrace 0.1 has the same types in other modules, some by other names.
-    from headrace.queues.calls import Call  # type: ignore[no-redef]
-    from headrace.queues.calls import Done as CallResult  # type: ignore[no-redef]
-    from headrace.queues.calls import Refused as CallRefused  # type: ignore[no-redef]
-    from headrace.queues.routing import AnyQueueCall  # type: ignore[no-redef]
-    from headrace.queues.shares import ShareCall  # type: ignore[no-redef]
-    from headrace.queues.state import Page as StatePage  # type: ignore[no-redef]
-    from headrace.queues.store import StateCall  # type: ignore[no-redef]
+    from headrace.queues.calls import Call  # type: ignore[no-redef,import-not-found,unused-ignore]
+    from headrace.queues.calls import Done as CallResult  # type: ignore[no-redef,import-not-found,unused-ignore]
+    from headrace.queues.calls import Refused as CallRefused  # type: ignore[no-redef,import-not-found,unused-ignore]
+    from headrace.queues.routing import AnyQueueCall  # type: ignore[no-redef,import-not-found,unused-ignore]
+    from headrace.queues.shares import ShareCall  # type: ignore[no-redef,import-not-found,unused-ignore]
+    from headrace.queues.state import Page as StatePage  # type: ignore[no-redef,import-not-found,unused-ignore]
+    from headrace.queues.store import StateCall  # type: ignore[no-redef,import-not-found,unused-ignore]
 
 CALLS = typing.get_args(AnyQueueCall | ShareCall | StateCall)
 ANSWERS = {

@@ -1,6 +1,7 @@
 """Every public name has a docstring with an example and a page in `docs/api/`."""
 
 import re
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,7 @@ def test_the_names_that_examples_use_are_explained() -> None:
 
 
 @pytest.mark.parametrize(("module", "page"), [(source, "docs/spark.md"), (sink, "docs/spark.md")])
-def test_every_spark_option_is_explained(module: object, page: str) -> None:
+def test_every_spark_option_is_explained(module: Any, page: str) -> None:
     names = set(module._NAMES)
     assert names <= set(re.findall(r"`([\w.]+)`", module.__doc__))
     in_page = set(re.findall(r"`([\w.]+)`", (ROOT / page).read_text()))

@@ -17,6 +17,7 @@ from tests.property.groups.mixed_clients import (
     ConsumerClient,
 )
 
+from headrace.coordinator.machine import Outcome
 from headrace.coordinator.result import Result
 from headrace.groups.assignors import TopicIdPartition
 from headrace.groups.classic import ClassicGroup
@@ -110,6 +111,7 @@ class World(RuleBasedStateMachine):
             elif isinstance(effect, Reply):
                 effect.waiter.resolve(effect.result)
             else:
+                assert isinstance(effect, Outcome), "there are no streams groups here"
                 self.log.write(self.machine, effect.records)
                 for answer in effect.answer:
                     answer.waiter.resolve(answer.result)

@@ -1,7 +1,7 @@
 """Whatever happens to a connection, its states move along the tables, and it reads and begins requests by the rules."""
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -126,11 +126,16 @@ TestConnectionLife = ConnectionLife.TestCase
 
 
 def test_every_state_can_be_reached_and_only_closed_is_final() -> None:
-    for table, first in ((PHASES, Phase.ACCEPTED), (DISPATCHES, Dispatch.READY), (INTAKES, Intake.READING)):
+    tables: list[tuple[Any, Any]] = [
+        (PHASES, Phase.ACCEPTED),
+        (DISPATCHES, Dispatch.READY),
+        (INTAKES, Intake.READING),
+    ]
+    for table, first in tables:
         reached, left = {first}, [first]
         while left:
-            found = set(table[left.pop()]) - reached  # type: ignore[index]
+            found = set(table[left.pop()]) - reached
             reached |= found
             left += found
         assert reached == set(type(first))
-        assert [state for state in table if not table[state]] == ([Phase.CLOSED] if table is PHASES else [])  # type: ignore[index]
+        assert [state for state in table if not table[state]] == ([Phase.CLOSED] if table is PHASES else [])

@@ -131,7 +131,7 @@ def test_answers_come_when_committed_and_survive_a_restart(tmp_path: Path) -> No
 
 def test_an_answer_before_its_records_are_committed_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
-        async with hosted(tmp_path / "__t-0", is_alone=False) as (partition, _):
+        async with hosted(tmp_path / "__t-0", is_single_node=False) as (partition, _):
             table = PartitionTable()
             table.add(partition)
             table.lead(partition, STATE, 0)

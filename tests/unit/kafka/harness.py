@@ -75,7 +75,7 @@ class Harness:
         return len(waiting)
 
     async def ask(self, header: RequestHeader, received: Any) -> Any:
-        answer = APIS[header.api_key].handler(
+        answer: Any = APIS[header.api_key].handler(
             Context(header, Peer("10.1.2.3:5555", CLIENT_SEES), self.services), received
         )
         if asyncio.iscoroutine(answer):

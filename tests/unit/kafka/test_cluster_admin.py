@@ -30,7 +30,7 @@ async def ask(member: Member, key: int, version: int, build: Callable[[Any], Any
         metadata=member.metadata, settings=member.metadata.settings, departures=Departures(member.clock)
     )
     header = RequestHeader(key, version, 1, "test", 0)
-    answer = APIS[key].handler(Context(header, Peer("10.1.2.3:5", Endpoint("seen", 1)), services), request)
+    answer: Any = APIS[key].handler(Context(header, Peer("10.1.2.3:5", Endpoint("seen", 1)), services), request)
     if hasattr(answer, "__await__"):
         answer = await answer
     write_response(header, answer)

@@ -46,7 +46,8 @@ class Asked:
             metadata=SimpleNamespace(image=self.image, broker_id=ONE), departures=self.departures
         )
         context = Context(RequestHeader(3, 12, 7, None, 0), Peer("c:1", Endpoint("seen", 1)), services)
-        return metadata(context, SimpleNamespace(topics=None))
+        request: Any = SimpleNamespace(topics=None)
+        return metadata(context, request)
 
     def named(self) -> list[int]:
         return [broker.node_id for broker in self.answer().brokers]

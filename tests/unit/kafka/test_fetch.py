@@ -46,7 +46,7 @@ def test_a_cold_read_that_fails_is_answered(error: BaseException, monkeypatch: p
         )
     )
     part = SimpleNamespace(partition=0, fetch_offset=0, partition_max_bytes=1000, current_leader_epoch=-1)
-    request = SimpleNamespace(
+    request: Any = SimpleNamespace(
         replica_id=-1,
         max_wait=timedelta(0),
         min_bytes=1,

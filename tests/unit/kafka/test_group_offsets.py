@@ -18,7 +18,7 @@ def test_commit(groups: Groups, version: int) -> None:
     joined = groups.stable()
     assert groups.commit(version, 5, member=joined) is ErrorCode.none
     assert groups.commit(version, 6) is ErrorCode.unknown_member_id, "a stranger, while there are members"
-    stale = make(type(joined), **{**vars_of(joined), "generation_id": 9})
+    stale: Any = make(type(joined), **{**vars_of(joined), "generation_id": 9})
     assert groups.commit(version, 6, member=stale) is ErrorCode.illegal_generation
     assert groups.commit(version, 6, member=joined, partition=2) is ErrorCode.unknown_topic_or_partition
     assert (

@@ -15,7 +15,7 @@ NOT_ASKED = -(2**31)
 
 def ask(harness: Harness, version: int, *names: str | UUID, **fields: Any) -> Any:
     def build(schema: Any) -> Any:
-        topics = tuple(
+        topics: Any = tuple(
             make(
                 schema.MetadataRequestTopic,
                 name=None if isinstance(name, UUID) else name,

@@ -33,11 +33,11 @@ def offsets(harness: Harness, *times: int) -> list[tuple[ErrorCode, int, int]]:
     """Error, offset and leader epoch for each time."""
 
     def build(schema: Any) -> Any:
-        wanted = tuple(
+        wanted: Any = tuple(
             make(schema.ListOffsetsPartition, partition_index=0, current_leader_epoch=-1, timestamp=i64(time))
             for time in times
         )
-        topic = make(schema.ListOffsetsTopic, name=PARTITION.topic, partitions=wanted)
+        topic: Any = make(schema.ListOffsetsTopic, name=PARTITION.topic, partitions=wanted)
         return make(schema.ListOffsetsRequest, replica_id=-1, isolation_level=0, topics=(topic,))
 
     (topic,) = harness.call(LIST_OFFSETS, 9, build).topics
@@ -46,8 +46,8 @@ def offsets(harness: Harness, *times: int) -> list[tuple[ErrorCode, int, int]]:
 
 def end_of(harness: Harness, epoch: int) -> tuple[int, int]:
     def build(schema: Any) -> Any:
-        wanted = make(schema.OffsetForLeaderPartition, partition=0, current_leader_epoch=-1, leader_epoch=epoch)
-        topic = make(schema.OffsetForLeaderTopic, topic=PARTITION.topic, partitions=(wanted,))
+        wanted: Any = make(schema.OffsetForLeaderPartition, partition=0, current_leader_epoch=-1, leader_epoch=epoch)
+        topic: Any = make(schema.OffsetForLeaderTopic, topic=PARTITION.topic, partitions=(wanted,))
         return make(schema.OffsetForLeaderEpochRequest, replica_id=-1, topics=(topic,))
 
     (topic,) = harness.call(OFFSET_FOR_LEADER_EPOCH, 4, build).topics

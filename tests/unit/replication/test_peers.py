@@ -126,7 +126,7 @@ def list_groups(state: str = "") -> Any:
 
 def groups(request: Any, name: str | None = None) -> Any:
     schema = response_schema(LIST_GROUPS, request.__version__)
-    listed = make(
+    listed: Any = make(
         schema.ListedGroup, group_id=name or request.states_filter[0], protocol_type="", group_state="", group_type=""
     )
     return make(schema.ListGroupsResponse, throttle_time=NO_THROTTLE, error_code=ErrorCode.none, groups=(listed,))

@@ -5,7 +5,7 @@ import json
 from typer.testing import CliRunner
 
 from headrace.cli.main import app
-from headrace.client.message import REASON
+from headrace.model.failure_headers import REASON
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
 from headrace.wire import Cluster
