@@ -12,7 +12,7 @@ SOURCE = ROOT / "src" / "headrace"
 PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*)`")
 LINK = re.compile(r"\]\(([^)#:]+)\)")
 # Written with a slash and yet no files of ours.
-NOT_PATHS = re.compile(r"(\./)?headrace-(data|cluster)/?.*|\.cache/|/.*|<.*")
+NOT_PATHS = re.compile(r"build/site|(\./)?headrace-(data|cluster)/?.*|\.cache/|/.*|<.*")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

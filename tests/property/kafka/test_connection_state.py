@@ -137,5 +137,5 @@ def test_every_state_can_be_reached_and_only_closed_is_final() -> None:
             found = set(table[left.pop()]) - reached
             reached |= found
             left += found
-        assert reached == set(type(first))
+        assert reached == set(table)
         assert [state for state in table if not table[state]] == ([Phase.CLOSED] if table is PHASES else [])
