@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.pipelines.sink.writer import write_batch
-from headrace.records.encoding import encode
+from headrace.records.encoder import encode
 from headrace.wire import Cluster
 from spark_source import cpu_s, session
 

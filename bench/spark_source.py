@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType
 
 from headrace.pipelines.source.datasource import HeadraceDataSource
 from headrace.records.builder import build_batch
-from headrace.records.encoding import encode
+from headrace.records.encoder import encode
 from headrace.records.reader import Record
 from headrace.wire import Cluster
 

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.records.encoding import encode
-from headrace.records.partitioning import rows_by_partition
+from headrace.records.encoder import encode
+from headrace.records.partitioner import rows_by_partition
 from headrace.testing.process import BrokerProcess
 from headrace.wire import Cluster
 from tests.faults.pipeline_driver import COPY, SOURCE, TOTALS

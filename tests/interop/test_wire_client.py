@@ -21,7 +21,7 @@ from headrace.wire import (
     TransactionLost,
     Unsupported,
 )
-from headrace.wire.writing import Transactions
+from headrace.wire.produce import Transactions
 
 from . import batches
 from .batches import Record
@@ -135,7 +135,7 @@ def test_another_process_ends_the_transaction(
     cluster: Cluster, new_topic: Callable[..., str], version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if version == "v1":
-        monkeypatch.setattr("headrace.wire.writing.is_version_2", lambda connection: False)
+        monkeypatch.setattr("headrace.wire.produce.is_version_2", lambda connection: False)
     topic, name = new_topic(2), f"txn-{uuid4().hex[:8]}"
     producer = cluster.init_producer_id(name)
     cluster.produce(

@@ -25,7 +25,7 @@ from headrace.groups.consumer_records import ClassicMember, SubscriptionValue
 from headrace.groups.consumer_roster import ConsumerRoster
 from headrace.groups.consumer_state import ConsumerDraft
 from headrace.groups.conversion import assignment_for, places
-from headrace.groups.epoch_members import Phase
+from headrace.groups.epoch_members import MemberPhase
 from headrace.groups.group import Effects, Now, Reply
 from headrace.groups.members import check_session_timeout
 from headrace.groups.offsets import Committer
@@ -124,7 +124,7 @@ class ClassicMembers:
             if said is not None and said != held:
                 raise InconsistentProtocol(f"the member {by.member_id} of {self._group_id} uses {held}, not {said}")
         # One that has something to give up learns by this sync what that is, and joins again by itself.
-        if member.epoch < self._roster.state.about.epoch and member.phase is not Phase.UNREVOKED:
+        if member.epoch < self._roster.state.about.epoch and member.phase is not MemberPhase.UNREVOKED:
             self._roster.heard_of(member, member, now, must_act=True, goes_on=True)
             raise rebalancing(self._group_id)
         self._roster.heard_of(member, member, now)
@@ -139,9 +139,9 @@ class ClassicMembers:
             raise rebalancing(self._group_id)
 
     def _must_join(self, member: ConsumerMember, image: ClusterImage) -> bool:
-        if member.epoch < self._roster.state.about.epoch or member.phase is Phase.UNREVOKED:
+        if member.epoch < self._roster.state.about.epoch or member.phase is MemberPhase.UNREVOKED:
             return True
-        if member.phase is Phase.UNRELEASED:
+        if member.phase is MemberPhase.UNRELEASED:
             missing = self._roster.target_of(member.member_id) - member.assigned
             if all(self._roster.state.owner(place) is None for place in missing):
                 return True

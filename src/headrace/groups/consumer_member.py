@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from headrace.groups.assignors import Assignment
 from headrace.groups.consumer_records import CurrentValue, SubscriptionValue, restored, stored
-from headrace.groups.epoch_members import LEFT_FOR_NOW, EpochMember, Phase
+from headrace.groups.epoch_members import LEFT_FOR_NOW, EpochMember, MemberPhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class ConsumerMember(EpochMember[SubscriptionValue, Assignment]):
             self,
             epoch=value.epoch,
             previous_epoch=value.previous_epoch,
-            phase=Phase(value.phase),
+            phase=MemberPhase(value.phase),
             assigned=restored(value.assigned),
             revoking=restored(value.revoking),
         )

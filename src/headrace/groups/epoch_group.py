@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 from headrace.groups.consumer_records import ConsumerValue
-from headrace.groups.epoch_members import EpochMember, Phase
+from headrace.groups.epoch_members import EpochMember, MemberPhase
 from headrace.groups.epoch_roster import EpochRoster
 from headrace.groups.epoch_state import EpochState
 from headrace.groups.group import Group, Now
@@ -49,7 +49,9 @@ class EpochGroup(Group, Generic[V, M, T]):
             return "Empty"
         if self.epoch > self.target_epoch:
             return "Assigning"
-        settled = all(member.phase is Phase.STABLE and member.epoch == self.target_epoch for member in self.members)
+        settled = all(
+            member.phase is MemberPhase.STABLE and member.epoch == self.target_epoch for member in self.members
+        )
         return "Stable" if settled else "Reconciling"
 
     @property

@@ -23,7 +23,7 @@ LEFT_FOR_NOW = -2
 """The epoch of a static member that went away and is expected back."""
 
 
-class Phase(Enum):
+class MemberPhase(Enum):
     STABLE = "stable"
     UNREVOKED = "unrevoked"
     UNRELEASED = "unreleased"
@@ -52,7 +52,7 @@ class EpochMember(Generic[A, H]):
     epoch: int = 0
     previous_epoch: int = 0
     """The epoch before: still accepted from the member, which may have missed the answer with the next one."""
-    phase: Phase = Phase.STABLE
+    phase: MemberPhase = MemberPhase.STABLE
 
     @property
     def holds(self) -> H:
@@ -75,9 +75,9 @@ class EpochMember(Generic[A, H]):
     def left_for_now(self) -> Self:
         """The static member while it is away: it keeps what is assigned to it."""
         nothing = self.revoking - self.revoking
-        return replace(self, epoch=LEFT_FOR_NOW, phase=Phase.STABLE, revoking=nothing)
+        return replace(self, epoch=LEFT_FOR_NOW, phase=MemberPhase.STABLE, revoking=nothing)
 
-    def at(self, epoch: int, phase: Phase, assigned: H, revoking: H) -> Self:
+    def at(self, epoch: int, phase: MemberPhase, assigned: H, revoking: H) -> Self:
         """The member at an epoch, with these holdings."""
         return replace(self, epoch=epoch, previous_epoch=self.epoch, phase=phase, assigned=assigned, revoking=revoking)
 
@@ -90,20 +90,20 @@ def reconcile(member: M, target_epoch: int, target: H, owned: H | None, availabl
 
     `available` returns those of some holdings that no other member has.
     """
-    if member.phase is Phase.STABLE and member.epoch == target_epoch:
+    if member.phase is MemberPhase.STABLE and member.epoch == target_epoch:
         return member
     epoch = member.epoch
-    if member.phase is Phase.UNREVOKED:
+    if member.phase is MemberPhase.UNREVOKED:
         if owned is None or owned & member.revoking:
             return member
         epoch += 1
     keeps: H = member.assigned & target
     revoking: H = member.assigned - target
     if revoking and (owned is None or owned & revoking):
-        return member.at(epoch, Phase.UNREVOKED, keeps, revoking)
+        return member.at(epoch, MemberPhase.UNREVOKED, keeps, revoking)
     missing = target - keeps
     free = available(missing)
-    phase = Phase.STABLE if free == missing else Phase.UNRELEASED
+    phase = MemberPhase.STABLE if free == missing else MemberPhase.UNRELEASED
     if phase is member.phase and not free and epoch == target_epoch and not member.revoking and not revoking:
         return member
     nothing = target - target

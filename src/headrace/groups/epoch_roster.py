@@ -6,7 +6,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from headrace.groups.consumer_records import ConsumerValue
 from headrace.groups.deadlines import Deadline, MemberDeadlines
-from headrace.groups.epoch_members import LEFT_FOR_NOW, EpochMember, Phase
+from headrace.groups.epoch_members import LEFT_FOR_NOW, EpochMember, MemberPhase
 from headrace.groups.epoch_state import EpochDraft, EpochState
 from headrace.groups.group import JOIN, Now
 from headrace.groups.records import GroupRecord
@@ -145,7 +145,7 @@ class EpochRoster(ABC, Generic[V, M, T]):
         """A member sent something. For what it must do it has its rebalance timeout; `goes_on` if it was asked to
         before. One that has yet to give up holdings has the rest of that time."""
         acts_by_ms = self.deadlines.acts_by_ms(after.member_id)
-        revokes = after.phase is Phase.UNREVOKED
+        revokes = after.phase is MemberPhase.UNREVOKED
         if not (goes_on or (revokes and after.revoking == before.revoking)):
             acts_by_ms = None
         if acts_by_ms is None and (must_act or revokes):

@@ -7,7 +7,7 @@ process share a directory for state: a task is not given to one of them, in any 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from headrace.groups.epoch_members import LEFT_FOR_NOW, EpochMember, Phase
+from headrace.groups.epoch_members import LEFT_FOR_NOW, EpochMember, MemberPhase
 from headrace.groups.streams_records import StreamsCurrentValue, StreamsMemberValue
 from headrace.groups.streams_tasks import NO_TASKS, StreamsTask, TaskSet, restored_tasks, stored_tasks
 
@@ -40,16 +40,16 @@ class StreamsMember(EpochMember[StreamsMemberValue, TaskSet]):
             self,
             epoch=value.epoch,
             previous_epoch=value.previous_epoch,
-            phase=Phase(value.phase),
+            phase=MemberPhase(value.phase),
             assigned=TaskSet(restored_tasks(value.active), restored_tasks(value.standby)),
             revoking=TaskSet(restored_tasks(value.revoking_active), restored_tasks(value.revoking_standby)),
             since={task: epoch for epoch, tasks in value.since for task in restored_tasks(tasks)},
         )
 
     def left_for_now(self) -> "StreamsMember":
-        return self.at(LEFT_FOR_NOW, Phase.STABLE, self.assigned, NO_TASKS)
+        return self.at(LEFT_FOR_NOW, MemberPhase.STABLE, self.assigned, NO_TASKS)
 
-    def at(self, epoch: int, phase: Phase, assigned: TaskSet, revoking: TaskSet) -> "StreamsMember":
+    def at(self, epoch: int, phase: MemberPhase, assigned: TaskSet, revoking: TaskSet) -> "StreamsMember":
         """The member at an epoch, with these tasks; those that it did not have before, it has since that epoch."""
         return replace(
             self,

@@ -8,7 +8,7 @@ from headrace.kafka.handlers.api_versions import unsupported_version_answer
 from headrace.kafka.outbox import Part
 from headrace.model.errors import ProtocolError
 from headrace.protocol.codec import API_VERSIONS_KEY, api_name, write_response
-from headrace.protocol.framing import Frame
+from headrace.protocol.frames import Frame
 from headrace.runtime.deferred import Deferred
 from headrace.runtime.disk import Buffer
 

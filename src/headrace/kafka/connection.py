@@ -21,7 +21,7 @@ from headrace.kafka.dispatch import Answer, Context, Peer, route
 from headrace.kafka.outbox import Outbox, Part
 from headrace.model.errors import ProtocolError
 from headrace.protocol.codec import api_name, peek_api, read_request_header
-from headrace.protocol.framing import Frame, FrameReader
+from headrace.protocol.frames import Frame, FrameReader
 from headrace.runtime.deferred import Deferred
 from headrace.runtime.disk import Buffer
 

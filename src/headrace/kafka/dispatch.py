@@ -21,7 +21,7 @@ from headrace.kafka.outbox import Part
 from headrace.kafka.services import Services
 from headrace.model.image import Endpoint
 from headrace.protocol.codec import Entity, RequestHeader, is_flexible, read_request, response_schema
-from headrace.protocol.framing import Frame
+from headrace.protocol.frames import Frame
 from headrace.runtime.deferred import Deferred
 
 

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.checking import BatchLimits, first_damaged
+from headrace.kafka.batch_checks import BatchLimits, first_damaged
 from headrace.kafka.dispatch import Answer, Context, Raw
 from headrace.kafka.errors import error_code
 from headrace.kafka.fetch_sessions import FetchPlan, PartitionFetch, PartitionKey

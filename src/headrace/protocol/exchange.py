@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from kio.schema.errors import ErrorCode
 
 from headrace.model.errors import ProtocolError
-from headrace.protocol.asking import read_response, read_response_header, request_schema, write_request
+from headrace.protocol.client_codec import read_response, read_response_header, request_schema, write_request
 from headrace.protocol.codec import API_VERSIONS_KEY, make
-from headrace.protocol.framing import Frame
+from headrace.protocol.frames import Frame
 
 _LAST_CORRELATION_ID = 0x7FFF_FFFF
 _CODE = Struct(">h")

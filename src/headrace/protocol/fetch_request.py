@@ -11,7 +11,7 @@ from struct import Struct
 from typing import NamedTuple
 from uuid import UUID
 
-from headrace.protocol.asking import request_header
+from headrace.protocol.client_codec import request_header
 from headrace.runtime.varint import encode_uvarint
 
 FETCH_KEY = 1

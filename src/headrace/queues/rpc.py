@@ -18,7 +18,7 @@ from headrace.model import errors
 from headrace.model.errors import FeatureUpdateRefused, HeadraceError, PeerUnavailable, ProtocolError, QueueUnavailable
 from headrace.model.features import FIRST_LEVEL, needed
 from headrace.model.ids import BrokerId
-from headrace.protocol.asking import request_schema
+from headrace.protocol.client_codec import request_schema
 from headrace.protocol.codec import make
 from headrace.replication.peers import Peers
 

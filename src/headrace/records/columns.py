@@ -24,7 +24,7 @@ against its record before it is used, and whatever the fast way finds odd goes t
 which gives the exact reason. Each Arrow batch holds some ten thousand records, or about `chunk_bytes` of them, so
 that a buffer of any size is decoded in bounded memory; a single record batch is never split.
 
-The way back is `encode`, see `encoding`.
+The way back is `encode`, see `encoder`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,7 +37,7 @@ import pyarrow as pa
 from headrace.model.errors import InvalidRecord, RecordError
 from headrace.records.batch import CODEC_MASK, HEADER_SIZE, LOG_APPEND_TIME, Buffer
 from headrace.records.compression import Codec
-from headrace.records.encoding import encode
+from headrace.records.encoder import encode
 from headrace.records.fetched import INT64_MAX, AbortedTransaction, FetchedBatch, batches_in, next_offset, unreadable
 from headrace.records.fields import BatchRecords, Headers, read_fields, read_headers
 from headrace.records.reader import Record, decompressed, records_in

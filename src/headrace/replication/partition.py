@@ -7,7 +7,7 @@ Promises:
   anybody has read, or got an acks=all answer for, is there after a power cut (invariants 1 and 2);
 - whoever waits for a commit hears of it, or that it cannot come any more: the leader has changed, the disk has failed.
 
-What a leader knows of its followers is in `leader.py`, what a follower does in `copying.py`, what readers see in
+What a leader knows of its followers is in `leader.py`, what a follower does in `copier.py`, what readers see in
 `readable.py`.
 """
 
@@ -22,7 +22,7 @@ from headrace.model.image import PartitionState
 from headrace.model.invariants import invariant
 from headrace.records.batch import BatchHeader, Buffer
 from headrace.records.markers import Marker
-from headrace.replication.copying import Copying
+from headrace.replication.copier import Copying
 from headrace.replication.leader import Leading
 from headrace.replication.readable import Role
 from headrace.replication.waiters import CommitWaiters

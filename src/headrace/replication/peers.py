@@ -16,7 +16,7 @@ from headrace.model.backoff import ExponentialDelay
 from headrace.model.errors import PeerUnavailable, ProtocolError
 from headrace.model.ids import BrokerId
 from headrace.model.image import ClusterImage, Endpoint
-from headrace.protocol.asking import read_response
+from headrace.protocol.client_codec import read_response
 from headrace.protocol.codec import API_VERSIONS_KEY, api_name
 from headrace.protocol.exchange import Correlator, ServedApis, WriteFrame, api_versions_request, read_served_apis
 from headrace.replication.transport import Channel, Transport

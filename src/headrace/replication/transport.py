@@ -11,7 +11,7 @@ from typing import Protocol, cast
 
 from headrace.model.errors import PeerUnavailable, ProtocolError
 from headrace.model.image import Endpoint
-from headrace.protocol.framing import FrameReader
+from headrace.protocol.frames import FrameReader
 from headrace.runtime.buffers import BufferPool
 
 MAX_ANSWER_BYTES = 256 * 1024 * 1024

@@ -26,7 +26,7 @@ from headrace.model.errors import (
     ProtocolError,
 )
 from headrace.model.ids import BrokerId, ProducerIdAndEpoch
-from headrace.protocol.asking import request_schema
+from headrace.protocol.client_codec import request_schema
 from headrace.protocol.codec import make
 from headrace.replication.peers import Peers
 from headrace.transactions.peer_errors import error_for

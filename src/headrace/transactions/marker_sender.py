@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from headrace.cluster.metadata import Metadata
 from headrace.model.errors import HeadraceError, NotLeader, PeerUnavailable, ProtocolError, UnknownTopic
 from headrace.model.ids import NO_LEADER, BrokerId, ProducerIdAndEpoch, TopicName
-from headrace.protocol.asking import request_schema
+from headrace.protocol.client_codec import request_schema
 from headrace.protocol.codec import make
 from headrace.records.markers import Marker
 from headrace.replication.peers import Peers

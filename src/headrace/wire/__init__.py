@@ -35,13 +35,13 @@ from headrace.wire.errors import (
     WireError,
 )
 from headrace.wire.features import NO_FEATURE, Feature
+from headrace.wire.fetch import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, OffsetAt
 from headrace.wire.groups import GroupInfo
-from headrace.wire.reading import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, OffsetAt
-from headrace.wire.routing import Partition, PartitionInfo, Topic
+from headrace.wire.produce import ResumedTransaction
+from headrace.wire.router import Partition, PartitionInfo, Topic
 from headrace.wire.settings import Resource, SettingInForce
 from headrace.wire.share_groups import ShareGroupInfo, ShareGroupOffset, ShareMember
 from headrace.wire.transactions import TransactionInfo
-from headrace.wire.writing import ResumedTransaction
 
 __all__ = [
     "EARLIEST",

@@ -11,8 +11,8 @@ from headrace.protocol.codec import make
 from headrace.protocol.units import from_ms
 from headrace.wire.connection import Build
 from headrace.wire.errors import Refused, check, refusal
-from headrace.wire.reading import by_topic
-from headrace.wire.routing import LeaderRouter, Partition
+from headrace.wire.fetch import by_topic
+from headrace.wire.router import LeaderRouter, Partition
 
 _DESCRIBE_CONFIGS, _DESCRIBE_LOG_DIRS, _ELECT_LEADERS, _ALTER_CONFIGS = 32, 35, 43, 44
 _ALTER_REASSIGNMENTS, _LIST_REASSIGNMENTS, _DESCRIBE_CLUSTER = 45, 46, 60

@@ -9,28 +9,28 @@ from headrace.protocol.fetch_response import FetchedRecords
 from headrace.wire import (
     brokers,
     features,
+    fetch,
     groups,
-    reading,
+    produce,
     settings,
     share_groups,
     streams_groups,
     topics,
     transactions,
-    writing,
 )
 from headrace.wire.brokers import ClusterInfo, LogDir, Reassignment
 from headrace.wire.connection import Timeouts
 from headrace.wire.errors import Refused
 from headrace.wire.features import Feature
-from headrace.wire.following import follow
+from headrace.wire.fetch import LATEST, READ_UNCOMMITTED, OffsetAt
 from headrace.wire.groups import GroupInfo
-from headrace.wire.reading import LATEST, READ_UNCOMMITTED, OffsetAt
-from headrace.wire.routing import LeaderRouter, Partition, Topic
+from headrace.wire.produce import ResumedTransaction, Transactions
+from headrace.wire.range_reader import follow
+from headrace.wire.router import LeaderRouter, Partition, Topic
 from headrace.wire.settings import Resource, SettingInForce
 from headrace.wire.share_groups import ShareGroupInfo
 from headrace.wire.streams_groups import StreamsGroupInfo
 from headrace.wire.transactions import TransactionInfo
-from headrace.wire.writing import ResumedTransaction, Transactions
 
 DEFAULT_TIMEOUTS = Timeouts()
 FETCH_BYTES = 8 * 1024 * 1024
@@ -159,7 +159,7 @@ class Cluster:
         """The first offset at or after a time (`EARLIEST`, `LATEST`), for each partition; without times the latest."""
         if not isinstance(times_ms, Mapping):
             times_ms = dict.fromkeys(times_ms, LATEST)
-        return reading.list_offsets(self._router, times_ms, isolation)
+        return fetch.list_offsets(self._router, times_ms, isolation)
 
     def fetch(
         self,
@@ -178,7 +178,7 @@ class Cluster:
         offset comes, and `aborted` says which records were taken back. An offset that is not there is
         `OffsetOutOfRange`.
         """
-        return reading.fetch(
+        return fetch.fetch(
             self._router,
             (topic, partition),
             offset,
@@ -226,7 +226,7 @@ class Cluster:
         be written twice. With a transactional id the batches must have its producer id and epoch and the transactional
         bit; partitions are added to the transaction as the broker's transaction version wants it.
         """
-        return writing.produce(
+        return produce.produce(
             self._router, self._transactions, batches, transactional_id=transactional_id, timeout_ms=timeout_ms
         )
 
@@ -244,7 +244,7 @@ class Cluster:
         open for as long as it takes, where the broker offers that (KIP-939); where it does not, the timeout holds. Who
         says by `claimed` who it is, is `Fenced` if it is not that any more (KIP-360).
         """
-        return writing.init_producer_id(
+        return produce.init_producer_id(
             self._router, self._transactions, transactional_id, timeout_ms, two_phase=two_phase, claimed=claimed
         )
 
@@ -256,7 +256,7 @@ class Cluster:
         The predecessor is fenced. Its transaction stays as it is: end it with the producer that is returned. Who says
         by `claimed` who it is, is `Fenced` if it is not that any more.
         """
-        return writing.resume_txn(self._router, self._transactions, transactional_id, timeout_ms, claimed)
+        return produce.resume_txn(self._router, self._transactions, transactional_id, timeout_ms, claimed)
 
     def end_txn(self, transactional_id: str, producer: ProducerIdAndEpoch, *, committed: bool) -> ProducerIdAndEpoch:
         """End the transaction that `producer` has open; who the producer is for its next one.
@@ -265,7 +265,7 @@ class Cluster:
         answer, until a newer producer has the id (`Fenced`). The opposite of what was decided, or a commit where
         nothing was written, is `TransactionLost`.
         """
-        return writing.end_txn(self._router, self._transactions, transactional_id, producer, committed=committed)
+        return produce.end_txn(self._router, self._transactions, transactional_id, producer, committed=committed)
 
     def list_transactions(self, states: Iterable[str] = ()) -> list[str]:
         """The transactional ids that any broker knows, or those of them in one of these states ("Ongoing" …)."""
@@ -279,11 +279,11 @@ class Cluster:
 
     def commit_offsets(self, group: str, offsets: Mapping[Partition, int], *, metadata: str = "") -> None:
         """Commit offsets for a group without members, so that tools can see how far somebody is."""
-        reading.commit_offsets(self._router, group, offsets, metadata)
+        fetch.commit_offsets(self._router, group, offsets, metadata)
 
     def committed_offsets(self, group: str) -> dict[Partition, int]:
         """Everything that a group has committed."""
-        return reading.committed_offsets(self._router, group)
+        return fetch.committed_offsets(self._router, group)
 
     def groups(self) -> list[GroupInfo]:
         """The groups of all types, by name. `Unsupported` where brokers do not know of types (Kafka before 3.8)."""

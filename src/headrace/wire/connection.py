@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from headrace.model.errors import ProtocolError
 from headrace.model.image import Endpoint
-from headrace.protocol.asking import request_schema
+from headrace.protocol.client_codec import request_schema
 from headrace.protocol.codec import API_VERSIONS_KEY, api_name
 from headrace.protocol.exchange import (
     NEWEST_API_VERSIONS,
@@ -27,7 +27,7 @@ from headrace.protocol.exchange import (
     lower_api_versions,
     read_served_apis,
 )
-from headrace.protocol.framing import LENGTH_BYTES, Frame, frame_size, framed
+from headrace.protocol.frames import LENGTH_BYTES, Frame, frame_size, framed
 from headrace.wire.errors import BrokerUnreachable, NotKafka, TimedOut, Unsupported
 
 MAX_ANSWER_BYTES = 512 * 1024 * 1024

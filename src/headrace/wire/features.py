@@ -8,7 +8,7 @@ from headrace.protocol.codec import make
 from headrace.protocol.units import from_ms
 from headrace.wire.connection import WireConnection
 from headrace.wire.errors import check
-from headrace.wire.routing import LeaderRouter
+from headrace.wire.router import LeaderRouter
 
 _UPDATE_FEATURES = 57
 _UPGRADE = 1

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from headrace.protocol.codec import make
 from headrace.wire.errors import Unsupported, check
-from headrace.wire.routing import LeaderRouter
+from headrace.wire.router import LeaderRouter
 
 _LIST_GROUPS = 16
 _LIST_VERSION = 5

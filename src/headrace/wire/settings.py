@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 from headrace.model.image import Endpoint
 from headrace.protocol.codec import make
 from headrace.wire.errors import check, refusal
-from headrace.wire.routing import LeaderRouter
+from headrace.wire.router import LeaderRouter
 
 _DESCRIBE_CONFIGS, _ALTER_CONFIGS = 32, 44
 _SET, _DELETE = 0, 1

@@ -8,8 +8,8 @@ from kio.schema.errors import ErrorCode
 
 from headrace.protocol.codec import make
 from headrace.wire.errors import Refused, Unsupported, check
-from headrace.wire.reading import by_topic
-from headrace.wire.routing import GROUP, LeaderRouter, Partition
+from headrace.wire.fetch import by_topic
+from headrace.wire.router import GROUP, LeaderRouter, Partition
 
 _DESCRIBE = 77
 _DESCRIBE_OFFSETS, _ALTER_OFFSETS = 90, 91

@@ -7,7 +7,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.protocol.codec import make
 from headrace.wire.errors import Refused, Unsupported, check
-from headrace.wire.routing import GROUP, LeaderRouter, Partition
+from headrace.wire.router import GROUP, LeaderRouter, Partition
 
 _DESCRIBE = 89
 

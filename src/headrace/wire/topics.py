@@ -10,8 +10,8 @@ from headrace.protocol.codec import make
 from headrace.protocol.units import from_ms
 from headrace.wire.connection import Build
 from headrace.wire.errors import check, refusal
-from headrace.wire.reading import by_topic
-from headrace.wire.routing import LeaderRouter, Partition
+from headrace.wire.fetch import by_topic
+from headrace.wire.router import LeaderRouter, Partition
 
 _CREATE_TOPICS, _DELETE_TOPICS, _DELETE_RECORDS, _DESCRIBE_CONFIGS = 19, 20, 21, 32
 _CREATE_PARTITIONS, _ALTER_CONFIGS = 37, 44

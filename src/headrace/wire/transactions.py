@@ -10,7 +10,7 @@ from headrace.model.ids import ProducerIdAndEpoch
 from headrace.protocol.codec import make
 from headrace.protocol.transaction_state import DescribedTransaction, read_transaction_state
 from headrace.wire.errors import check
-from headrace.wire.routing import TRANSACTION, LeaderRouter
+from headrace.wire.router import TRANSACTION, LeaderRouter
 
 DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 65, 66
 _LIST_VERSION = 1

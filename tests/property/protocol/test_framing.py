@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.errors import ProtocolError
-from headrace.protocol.framing import FrameReader
+from headrace.protocol.frames import FrameReader
 from headrace.runtime.buffers import BufferPool
 
 

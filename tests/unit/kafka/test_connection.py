@@ -14,7 +14,7 @@ from headrace.kafka.connection import Connection
 from headrace.kafka.dispatch import Peer, Raw, Route
 from headrace.model.errors import ProtocolError
 from headrace.model.image import Endpoint
-from headrace.protocol.framing import Frame
+from headrace.protocol.frames import Frame
 from headrace.runtime.buffers import BufferPool
 from headrace.runtime.deferred import Deferred
 

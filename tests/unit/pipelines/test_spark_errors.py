@@ -31,7 +31,7 @@ stage 4.0 failed 1 times, most recent failure: Lost task 0.0: org.apache.spark.a
 (most recent call last):
   File "/somewhere/pyspark/worker.py", line 12, in main
     process()
-  File "/somewhere/headrace/wire/routing.py", line 3, in ask
+  File "/somewhere/headrace/wire/router.py", line 3, in ask
     raise Unreachable(text)
 headrace.wire.errors.Unreachable: no broker answers at localhost:9092
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from kio.index import load_request_schema
 from kio.serial import entity_writer
-from tests.entities import build
 
 from headrace.model.errors import ProtocolError
 from headrace.protocol.codec import RequestHeader, is_flexible, peek_api, read_request, read_request_header
+from tests.entities import build
 
 
 def test_header_without_tags() -> None:

@@ -15,7 +15,7 @@ from headrace.model.backoff import ExponentialDelay
 from headrace.model.errors import PeerUnavailable
 from headrace.model.ids import BrokerId
 from headrace.model.image import BrokerInfo, Endpoint
-from headrace.protocol.asking import request_schema
+from headrace.protocol.client_codec import request_schema
 from headrace.protocol.codec import (
     is_flexible,
     make,

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from headrace.pipelines.archive.layout import ArchivedFile, ArchiveSnapshot
 from headrace.pipelines.tables.parquet import read_in_parts
 from headrace.records.compression import Codec
-from headrace.records.encoding import encode
+from headrace.records.encoder import encode
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.wire import Cluster, TopicNotFound
 

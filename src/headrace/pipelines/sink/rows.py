@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from headrace.model.errors import InvalidRecord
 from headrace.pipelines.sink.two_phase import SinkError
-from headrace.records.partitioning import rows_by_partition
+from headrace.records.partitioner import rows_by_partition
 from headrace.wire import Partition
 
 _RECORD_COLUMNS = ("key", "value", "timestamp", "headers")

@@ -11,7 +11,7 @@ import pyarrow as pa
 from headrace.model.ids import ProducerIdAndEpoch
 from headrace.pipelines.sink.rows import WrongRows
 from headrace.records.compression import Codec
-from headrace.records.encoding import encode
+from headrace.records.encoder import encode
 from headrace.wire import Cluster, ErrorCode, Partition, Refused
 
 _FLUSH_BYTES = 8 * 1024 * 1024

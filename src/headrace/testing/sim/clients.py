@@ -15,7 +15,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from headrace.model.image import Endpoint
-from headrace.protocol.asking import read_response, read_response_header, request_schema, write_request
+from headrace.protocol.client_codec import read_response, read_response_header, request_schema, write_request
 from headrace.protocol.fetch_response import FetchedRecords, read_fetch_response
 from headrace.records.batch import iter_headers
 from headrace.records.builder import build_batch

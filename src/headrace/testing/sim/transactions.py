@@ -10,7 +10,7 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from headrace.protocol.asking import read_response, read_response_header, request_schema, write_request
+from headrace.protocol.client_codec import read_response, read_response_header, request_schema, write_request
 from headrace.protocol.fetch_response import FetchedRecords
 from headrace.records.batch import iter_headers
 from headrace.records.builder import build_batch

@@ -67,7 +67,7 @@ def no_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for each in ("run", "preview"):
         monkeypatch.setattr(f"headrace.cli.pipeline.{each}.check_ready", lambda: None)
     clock = SimpleNamespace(monotonic=time.monotonic, sleep=refuse)
-    monkeypatch.setattr("headrace.wire.routing.time", clock)
+    monkeypatch.setattr("headrace.wire.router.time", clock)
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:

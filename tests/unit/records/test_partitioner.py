@@ -8,7 +8,7 @@ from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 
 from headrace.client.partitioners import by_key
 from headrace.model.errors import InvalidRecord
-from headrace.records.partitioning import murmur2, rows_by_partition
+from headrace.records.partitioner import murmur2, rows_by_partition
 
 
 def test_hashes_are_those_of_java() -> None:

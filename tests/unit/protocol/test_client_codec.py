@@ -10,7 +10,7 @@ from kio.serial import entity_writer
 from kio.static.constants import EntityType
 
 from headrace.model.errors import ProtocolError
-from headrace.protocol.asking import read_response, read_response_header, request_header
+from headrace.protocol.client_codec import read_response, read_response_header, request_header
 from headrace.protocol.codec import API_VERSIONS_KEY, is_flexible
 
 from .test_bounds import random_entity

@@ -11,7 +11,7 @@
 
 Rows stay in their order. A batch takes as many of them as fit `target_bytes` before compression, so none is larger
 than that unless a single record is. With a `base_sequence`, the batches number on from it as an idempotent producer
-does, over the end of the 31 bits to zero. Which row goes to which partition is the business of `partitioning`.
+does, over the end of the 31 bits to zero. Which row goes to which partition is the business of `partitioner`.
 """
 
 from collections.abc import Iterator

@@ -15,15 +15,15 @@ from kio.schema.errors import ErrorCode
 
 from headrace.model.ids import NO_PRODUCER, ProducerIdAndEpoch
 from headrace.model.image import Endpoint
-from headrace.protocol.asking import request_header
+from headrace.protocol.client_codec import request_header
 from headrace.protocol.codec import make
 from headrace.protocol.units import from_ms
 from headrace.records.batch import read_header
 from headrace.runtime.varint import encode_uvarint
 from headrace.wire.connection import WireConnection
 from headrace.wire.errors import PASSING, Refused, TopicNotFound, WireError, check, refusal
-from headrace.wire.reading import by_topic
-from headrace.wire.routing import TRANSACTION, LeaderRouter, Partition
+from headrace.wire.fetch import by_topic
+from headrace.wire.router import TRANSACTION, LeaderRouter, Partition
 
 PRODUCE, ADD_PARTITIONS_TO_TXN, INIT_PRODUCER_ID, END_TXN = 0, 24, 22, 26
 _PRODUCE_LOWEST, _PRODUCE_V1, _PRODUCE_V2 = 9, 11, 12

@@ -12,8 +12,8 @@ from kio.schema.errors import ErrorCode
 from headrace.protocol.fetch_response import FetchedRecords
 from headrace.records.batch import iter_headers
 from headrace.wire.errors import OffsetGone
-from headrace.wire.reading import READ_COMMITTED, receive_fetch, send_fetch
-from headrace.wire.routing import LeaderRouter, Partition
+from headrace.wire.fetch import READ_COMMITTED, receive_fetch, send_fetch
+from headrace.wire.router import LeaderRouter, Partition
 
 _WAIT_MS = 500
 """How long a broker may wait where it has nothing to give, which is rare: the range was there when it was planned."""

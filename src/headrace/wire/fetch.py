@@ -11,7 +11,7 @@ from headrace.protocol.fetch_response import FetchedRecords, read_fetch_response
 from headrace.protocol.units import from_ms
 from headrace.wire.connection import WireConnection
 from headrace.wire.errors import WireError, check
-from headrace.wire.routing import GROUP, LeaderRouter, Partition
+from headrace.wire.router import GROUP, LeaderRouter, Partition
 
 EARLIEST, LATEST = -2, -1
 """Times that stand for the first offset of a partition and for the one that the next record will get."""
