@@ -290,6 +290,8 @@ class Cleaner:
         state = await self._state(log)
         now_ms = self._clock.wall_ms()
         first_dirty = state.first_dirty
+        # What a truncation leaves is not what was mapped: the compaction then starts over.
+        generation = log.generation
         limit = log.stable_offset
         dirty: CleanRange = await self._run(lambda: _dirty_range(log, first_dirty, limit, now_ms))
         if dirty.end <= log.segments[0].base_offset:
@@ -313,7 +315,7 @@ class Cleaner:
         bytes_before = bytes_after = 0
         left = [segment for segment in segments if segment.base_offset < offsets.end_offset]
         while left:
-            done, size = await self._compact_some(log, left, compactor, pace)
+            done, size = await self._compact_some(log, left, compactor, pace, generation)
             bytes_before += sum(segment.size for segment in left[:done])
             bytes_after += size
             del left[:done]
@@ -330,9 +332,10 @@ class Cleaner:
         return result
 
     async def _compact_some(
-        self, log: Log, segments: list[Segment], compactor: Compactor, pace: "_Pace"
+        self, log: Log, segments: list[Segment], compactor: Compactor, pace: "_Pace", generation: int
     ) -> tuple[int, int]:
-        """Put one segment in the place of the first few; returns how many those are, and the size of the new one."""
+        """Put one segment in the place of the first few, unless the log was truncated since it had this generation;
+        returns how many those are, and the size of the new one."""
 
         def prepare() -> tuple[int, Replacement | None]:
             done = rewrite(segments, log.files.disk, compactor, pace, max_bytes=log.settings.segment_bytes)
@@ -350,7 +353,7 @@ class Cleaner:
         done, replacement = await self._run(prepare)
         if replacement is None:
             return done, segments[0].size
-        if not replacement.adopt():
+        if log.generation != generation or not replacement.adopt():
             await self._run(replacement.withdraw)
             raise CleaningStopped
         await self._run(replacement.clear)

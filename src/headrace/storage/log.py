@@ -288,6 +288,11 @@ class Log:
 
     # Truncating and removing: see `truncation.py` and `removal.py`
 
+    @property
+    def generation(self) -> int:
+        """Raised by every truncation: what was read or mapped before one may not be there any more."""
+        return self._state.generation
+
     def truncate_to(self, offset: int) -> None:
         """Drop everything from `offset` on, durably. Where it lies inside a batch, the whole batch goes. Blocking."""
         truncate_to(self._state, offset)

@@ -283,6 +283,42 @@ def test_records_deleted_meanwhile_do_not_come_back(step: int) -> None:
     assert {record.offset for record in bench.records() if record.offset >= 55} == set(range(55, 61))
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("step", range(5))
+def test_a_truncation_meanwhile_ends_the_compaction(step: int, when: str) -> None:
+    """A follower that adopts another history has the segment of before with other records in it, and the records that
+    superseded those below are gone."""
+    bench = Bench()
+    for number in range(8):
+        bench.put((f"key-{number % 3}", "v" * 30))
+    bench.roll()
+    steps = 0
+
+    def adopt_another_history() -> None:
+        bench.log.truncate_to(5)
+        for number in range(5, 8):
+            bench.put((f"new-{number}", "w" * 30))
+        bench.roll()
+
+    async def run(work: Callable[[], Any]) -> Any:
+        nonlocal steps
+        if steps == step and when == "before":
+            adopt_another_history()
+        found = work()
+        if steps == step and when == "after":
+            adopt_another_history()
+        steps += 1
+        return found
+
+    bench.cleaner = Cleaner(lambda: [bench.log], clock=bench.clock, run=run)
+    bench.compact()
+    assert steps > step
+    last = {(4, "key-1"), (3, "key-0"), (2, "key-2"), (5, "new-5"), (6, "new-6"), (7, "new-7")}
+    assert last <= {(offset, key) for offset, key, _ in bench.items()}
+    bench.reopen()
+    assert last <= {(offset, key) for offset, key, _ in bench.items()}
+
+
 def test_a_checkpoint_of_another_history_is_not_believed() -> None:
     bench = Bench()
     bench.put(("key", "1"), ("key", "2"))
