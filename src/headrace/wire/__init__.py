@@ -9,10 +9,10 @@ transactions that one process begins and another ends.
 
     producer = cluster.init_producer_id("etl-0", timeout_ms=600_000)     # in a worker
     cluster.produce({("out", 0): transactional_batch}, transactional_id="etl-0")
-    cluster.end_txn("etl-0", producer, committed=True)                   # in the driver, as often as need be
+    cluster.end_txn("etl-0", producer, committed=True)                   # in the driver, can be repeated
 
-It knows neither Spark nor Arrow. It finds leaders and coordinators by itself, follows them when they move, and waits
-out passing errors for a bounded time. It works with Headrace and with Apache Kafka 2.8 and later.
+It depends on neither Spark nor Arrow. It finds leaders and coordinators, follows them when they move, and retries
+retriable errors for a bounded time. It works with Headrace and with Apache Kafka 2.8 and later.
 """
 
 from headrace.protocol.fetch_response import AbortedRange, FetchedRecords

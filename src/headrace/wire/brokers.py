@@ -1,4 +1,4 @@
-"""The brokers of a cluster, what each of them stores, and who leads and keeps which partition."""
+"""The brokers of a cluster, their log directories, and the leader and the replicas of each partition."""
 
 from collections.abc import Iterable, Mapping
 from types import ModuleType
@@ -27,37 +27,37 @@ class BrokerNode(NamedTuple):
     endpoint: Endpoint
     rack: str | None
     is_fenced: bool
-    """Whether it is not there, or not admitted yet."""
+    """True if the broker is down or not admitted yet."""
 
 
 class ClusterInfo(NamedTuple):
     cluster_id: str
     controller: int
-    """Its broker's id; -1 while there is none."""
+    """The broker id of the controller; -1 while there is none."""
     brokers: Mapping[int, BrokerNode]
-    """By id. Those that are fenced too, where the cluster tells of them."""
+    """By id. Includes fenced brokers if the cluster reports them."""
 
 
 class Replica(NamedTuple):
     size_bytes: int
     lag: int
-    """How many offsets it is behind what is committed."""
+    """How many offsets the replica is behind the high watermark."""
 
 
 class LogDir(NamedTuple):
     path: str
     has_failed: bool
     total_bytes: int
-    """Of the volume; -1 where it is not known."""
+    """Of the volume; -1 if unknown."""
     usable_bytes: int
     is_cordoned: bool
-    """Whether it gets no new replicas."""
+    """True if no new replicas are placed here."""
     replicas: Mapping[Partition, Replica]
 
 
 class Reassignment(NamedTuple):
     replicas: tuple[int, ...]
-    """All that there are while it lasts."""
+    """All replicas while the reassignment lasts, old and new."""
     adding: tuple[int, ...]
     removing: tuple[int, ...]
 
@@ -89,7 +89,7 @@ def describe_cluster(router: LeaderRouter) -> ClusterInfo:
 
 
 def log_dirs(router: LeaderRouter, address: Endpoint) -> list[LogDir]:
-    """What one broker has on its disks. Asked once: a broker that is away is no reason to wait."""
+    """The log directories of one broker. Not retried: a broker that is down is no reason to wait."""
 
     def build(schema: ModuleType) -> Any:
         return make(schema.DescribeLogDirsRequest, topics=None)
@@ -116,7 +116,7 @@ def log_dirs(router: LeaderRouter, address: Endpoint) -> list[LogDir]:
 
 
 def reassign(router: LeaderRouter, targets: Mapping[Partition, tuple[int, ...] | None]) -> dict[Partition, Refused]:
-    """Ask for these replicas, preferred leader first, or for the end of a reassignment (None); what was refused."""
+    """Start reassignments to these replicas, preferred leader first, or cancel one (None). Returns the refusals."""
 
     def build(schema: ModuleType) -> Any:
         return make(
@@ -152,7 +152,7 @@ def reassign(router: LeaderRouter, targets: Mapping[Partition, tuple[int, ...] |
 
 
 def reassignments(router: LeaderRouter) -> dict[Partition, Reassignment]:
-    """Those that are under way."""
+    """The reassignments in progress."""
 
     def build(schema: ModuleType) -> Any:
         return make(schema.ListPartitionReassignmentsRequest, timeout=from_ms(_TIMEOUT_MS), topics=None)
@@ -174,9 +174,9 @@ def reassignments(router: LeaderRouter) -> dict[Partition, Reassignment]:
 
 
 def elect_preferred(router: LeaderRouter, partitions: Iterable[Partition] | None) -> dict[Partition, Refused]:
-    """Give leadership to the first replica of each partition, or of all (None); those where that cannot be done now.
+    """Elect the preferred leader (the first replica) of these partitions, or of all (None). Returns the refusals.
 
-    One that has it already is no refusal.
+    A partition that its preferred replica leads already is not a refusal.
     """
     wanted = None if partitions is None else by_topic(partitions)
 
@@ -211,7 +211,7 @@ def elect_preferred(router: LeaderRouter, partitions: Iterable[Partition] | None
 
 
 def set_broker_settings(router: LeaderRouter, broker_id: int | None, settings: Mapping[str, str | None]) -> None:
-    """Change settings of one broker, or of all (None); a value of None takes a setting back."""
+    """Change settings of one broker, or of all (None); a value of None resets a setting."""
     whose = "all brokers" if broker_id is None else f"broker {broker_id}"
 
     def build(schema: ModuleType) -> Any:
@@ -227,7 +227,7 @@ def set_broker_settings(router: LeaderRouter, broker_id: int | None, settings: M
         return make(schema.IncrementalAlterConfigsRequest, resources=(resource,), validate_only=False)
 
     def attempt() -> None:
-        # Kafka wants a broker to be asked for its own settings. Of one that is away, the controller can be told.
+        # Kafka wants a broker's settings to be changed at that broker. If it is down, the controller takes the change.
         address = None if broker_id is None else router.brokers().get(broker_id)
         if address is None:
             address = router.controller()
@@ -239,7 +239,7 @@ def set_broker_settings(router: LeaderRouter, broker_id: int | None, settings: M
 
 
 def broker_settings(router: LeaderRouter, broker_id: int) -> dict[str, str]:
-    """Every setting of a broker that has a value, defaults included, as that broker says."""
+    """The settings of a broker that have a value, defaults included, as that broker reports them."""
 
     def build(schema: ModuleType) -> Any:
         resource: Any = make(
@@ -257,7 +257,7 @@ def broker_settings(router: LeaderRouter, broker_id: int) -> dict[str, str]:
 
 
 def topics_settings(router: LeaderRouter, names: Iterable[str], setting: str) -> dict[str, str]:
-    """One setting of many topics, by topic; one that is gone is left out."""
+    """The value of one setting by topic; topics that do not exist are left out."""
     wanted = tuple(names)
 
     def build(schema: ModuleType) -> Any:
@@ -289,7 +289,7 @@ def _address(router: LeaderRouter, broker_id: int) -> Endpoint:
 
 
 def _refused(what: str, answers: Iterable[tuple[str, int, ErrorCode, str | None]]) -> dict[Partition, Refused]:
-    """The refusals among the answers for single partitions."""
+    """The refusals among the answers, by partition."""
     found: dict[Partition, Refused] = {}
     for topic, index, code, message in answers:
         if code:

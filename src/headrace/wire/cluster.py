@@ -1,4 +1,4 @@
-"""The face of the package: one object for everything that is asked of a cluster."""
+"""The public interface of the package: one object for all requests to a cluster."""
 
 from collections.abc import Generator, Iterable, Mapping
 from types import TracebackType
@@ -38,10 +38,10 @@ BROKER_DEFAULT = -1
 
 
 class Cluster:
-    """Nothing is connected before the first question, so one may be made on a driver, pickled and used by workers.
+    """A client of one cluster. It connects at the first request, so a driver can make and pickle it for its workers.
 
-    `bootstrap` is what Kafka calls bootstrap.servers. Passing errors (a broker that restarts, a leader that moves) are
-    waited out for `timeouts.patience_s`; then, and for every other error, a `WireError` with a sentence is raised.
+    `bootstrap` is Kafka's bootstrap.servers. Retriable errors (a broker that restarts, a leader that moves) are retried
+    for `timeouts.patience_s`; after that, and for every other error, a `WireError` is raised.
     """
 
     def __init__(self, bootstrap: str, *, client_id: str = "headrace", timeouts: Timeouts = DEFAULT_TIMEOUTS) -> None:
@@ -49,7 +49,7 @@ class Cluster:
         self._router = LeaderRouter(bootstrap, client_id=client_id, timeouts=timeouts)
         self._transactions = Transactions()
         self._idle: list[LeaderRouter] = []
-        """Routers for `follow`, each with connections of its own, since a request of theirs may be under way."""
+        """Routers for `follow`, each with its own connections, since one of its requests may be in flight."""
 
     def __enter__(self) -> "Cluster":
         return self
@@ -60,52 +60,53 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """Close every connection. A later question opens new ones."""
+        """Close every connection. A later request opens new ones."""
         for router in (self._router, *self._idle):
             router.close()
 
     # -- brokers
 
     def describe(self) -> ClusterInfo:
-        """The cluster's id, its controller and its brokers, those that are away included."""
+        """The cluster's id, its controller and its brokers, fenced ones included."""
         return brokers.describe_cluster(self._router)
 
     def log_dirs(self, endpoint: Endpoint) -> list[LogDir]:
-        """What the broker at `endpoint` stores: size and lag of each replica. Asked once, not patiently."""
+        """The log directories of the broker at `endpoint`, with size and lag of each replica. Not retried."""
         return brokers.log_dirs(self._router, endpoint)
 
     def reassign(self, targets: Mapping[Partition, tuple[int, ...] | None]) -> dict[Partition, Refused]:
-        """Ask for these replicas of each partition, preferred leader first, or with None to cancel; what was refused.
+        """Start a reassignment of each partition to these replicas, preferred leader first, or cancel it (None).
 
-        Returns when the cluster has taken the order, which is long before the copies are made: `reassignments` tells.
+        Returns the refusals as soon as the cluster has accepted the request, long before the replicas are copied:
+        `reassignments` lists what is in progress.
         """
         return brokers.reassign(self._router, targets)
 
     def reassignments(self) -> dict[Partition, Reassignment]:
-        """The reassignments that are under way."""
+        """The reassignments in progress."""
         return brokers.reassignments(self._router)
 
     def elect_preferred(self, partitions: Iterable[Partition] | None = None) -> dict[Partition, Refused]:
-        """Give leadership to the first replica of each of these partitions, or of all; those where it cannot be."""
+        """Elect the preferred leader of each of these partitions, or of all. Returns the refusals."""
         return brokers.elect_preferred(self._router, partitions)
 
     def broker_settings(self, broker_id: int) -> dict[str, str]:
         return brokers.broker_settings(self._router, broker_id)
 
     def set_broker_settings(self, broker_id: int | None, settings: Mapping[str, str | None]) -> None:
-        """Change settings of one broker, or of all (None), as they run; a value of None takes a setting back."""
+        """Change settings of one running broker, or of all (None); a value of None resets a setting."""
         brokers.set_broker_settings(self._router, broker_id, settings)
 
     def settings_of(self, resource: Resource, name: str) -> list[SettingInForce]:
-        """The settings of a group, of a broker (its id as text) or of its loggers, with where each comes from."""
+        """The settings of a group, of a broker (its id as text) or of its loggers, with the source of each value."""
         return settings.settings_of(self._router, resource, name)
 
     def alter_settings(self, resource: Resource, name: str, changes: Mapping[str, str | None]) -> None:
-        """Change settings, all of these or none; None takes one back. The name "" stands for all brokers."""
+        """Change settings atomically; None resets one. The name "" stands for all brokers."""
         settings.alter_settings(self._router, resource, name, changes)
 
     def feature(self, name: str, endpoint: Endpoint | None = None) -> Feature:
-        """Which version of a feature is in force, and the highest that a broker knows: that at `endpoint`, or any."""
+        """The finalized version of a feature, and the highest that the broker at `endpoint` (or any) supports."""
         return features.feature(self._router, name, endpoint)
 
     def upgrade_feature(self, name: str, version: int) -> None:
@@ -115,7 +116,7 @@ class Cluster:
     # -- topics
 
     def metadata(self, topics: Iterable[str] | None = None) -> dict[str, Topic]:
-        """Those of `topics` that exist, by name, or all. One that does not exist is left out, never created."""
+        """The metadata of `topics`, or of all, by name. A topic that does not exist is left out, never created."""
         return self._router.patiently(lambda: self._router.topics(topics))
 
     def create_topic(
@@ -126,15 +127,15 @@ class Cluster:
         replication_factor: int = BROKER_DEFAULT,
         settings: Mapping[str, str] | None = None,
     ) -> bool:
-        """Whether it was made: False if it was there already."""
+        """Create a topic. False if it exists already."""
         return topics.create_topic(self._router, name, partitions, replication_factor, settings or {})
 
     def delete_topic(self, name: str) -> bool:
-        """Whether it was there."""
+        """Delete a topic. False if it does not exist."""
         return topics.delete_topic(self._router, name)
 
     def add_partitions(self, name: str, count: int) -> None:
-        """Give a topic `count` partitions in all."""
+        """Raise the number of partitions of a topic to `count`."""
         topics.add_partitions(self._router, name, count)
 
     def topic_settings(self, name: str) -> dict[str, str]:
@@ -148,7 +149,7 @@ class Cluster:
         topics.set_topic_settings(self._router, name, settings)
 
     def delete_records(self, before: Mapping[Partition, int]) -> None:
-        """Remove what is before these offsets."""
+        """Delete the records before these offsets."""
         topics.delete_records(self._router, before)
 
     # -- reading
@@ -172,11 +173,11 @@ class Cluster:
         min_bytes: int = 1,
         isolation: int = READ_UNCOMMITTED,
     ) -> FetchedRecords:
-        """Record batches as they are stored, from the one that holds `offset`; the last may be cut off.
+        """Fetch record batches as they are stored, from the one that holds `offset`; the last may be cut off.
 
-        One batch comes even if it is larger than `max_bytes`. Under `READ_COMMITTED` nothing past the last stable
-        offset comes, and `aborted` says which records were taken back. An offset that is not there is
-        `OffsetOutOfRange`.
+        One batch is returned even if it is larger than `max_bytes`. Under `READ_COMMITTED` nothing past the last stable
+        offset is returned, and `aborted` lists the aborted transactions. An offset outside of the log raises
+        `OffsetGone`.
         """
         return fetch.fetch(
             self._router,
@@ -201,10 +202,10 @@ class Cluster:
     ) -> Generator[FetchedRecords, None, None]:
         """Record batches with every record from `start` up to, not including, `end`, in pieces of about `max_bytes`.
 
-        The next piece is on its way while one is worked on. Batches are whole but for the last of a piece; the first
-        and the last may hold records outside of the range. What compaction or a transaction's marker left empty is
-        passed over; what was removed, and a log that ends before `end`, is `OffsetOutOfRange`. With `reuse` the bytes
-        of a piece are valid until the next one is asked for, and large buffers are not made again and again.
+        The next piece is fetched while the caller processes one. Batches are whole but for the last of a piece; the
+        first and the last may hold records outside of the range. Offsets that compaction or a transaction marker left
+        empty are skipped; deleted records, and a log that ends before `end`, raise `OffsetGone`. With `reuse` the bytes
+        of a piece are valid until the next one is requested, and large buffers are reused.
         """
         router = self._idle.pop() if self._idle else self._router.twin()
         try:
@@ -219,12 +220,12 @@ class Cluster:
     def produce(
         self, batches: Mapping[Partition, bytes], *, transactional_id: str | None = None, timeout_ms: int = 30_000
     ) -> dict[Partition, int]:
-        """Write one ready-made record batch to each partition with acks=all; the offsets of their first records.
+        """Write one encoded record batch to each partition with acks=all. Returns their base offsets.
 
-        Tried again for as long as the errors are passing ones. Batches that carry a producer id and a sequence are
-        written once however often they are sent (an offset of -1 then says: written before, place unknown); others may
-        be written twice. With a transactional id the batches must have its producer id and epoch and the transactional
-        bit; partitions are added to the transaction as the broker's transaction version wants it.
+        Retriable errors are retried. Batches with a producer id and a sequence are written once, however often they are
+        sent (an offset of -1 means: written before, offset unknown); others may be duplicated. With a transactional id
+        the batches must have its producer id and epoch and the transactional bit; partitions are added to the
+        transaction as the broker's transaction version requires.
         """
         return produce.produce(
             self._router, self._transactions, batches, transactional_id=transactional_id, timeout_ms=timeout_ms
@@ -238,11 +239,11 @@ class Cluster:
         two_phase: bool = False,
         claimed: ProducerIdAndEpoch = NO_PRODUCER,
     ) -> ProducerIdAndEpoch:
-        """A producer. With a transactional id: its predecessor is fenced, and what that had open is aborted first.
+        """Initialize a producer. With a transactional id: fence the previous producer and abort its open transaction.
 
         `timeout_ms` is how long a transaction may stay open before the broker aborts it. With `two_phase` it may stay
-        open for as long as it takes, where the broker offers that (KIP-939); where it does not, the timeout holds. Who
-        says by `claimed` who it is, is `Fenced` if it is not that any more (KIP-360).
+        open without limit if the broker supports that (KIP-939); otherwise the timeout holds. With `claimed`, the
+        caller's current producer id and epoch, `ProducerFenced` is raised if they are not current (KIP-360).
         """
         return produce.init_producer_id(
             self._router, self._transactions, transactional_id, timeout_ms, two_phase=two_phase, claimed=claimed
@@ -251,42 +252,42 @@ class Cluster:
     def resume_txn(
         self, transactional_id: str, *, timeout_ms: int = 60_000, claimed: ProducerIdAndEpoch = NO_PRODUCER
     ) -> ResumedTransaction:
-        """Take over a transactional id with what it has open (KIP-939; `Unsupported` where the broker cannot).
+        """Take over a transactional id with its open transaction (KIP-939; `Unsupported` if the broker lacks it).
 
-        The predecessor is fenced. Its transaction stays as it is: end it with the producer that is returned. Who says
-        by `claimed` who it is, is `Fenced` if it is not that any more.
+        The previous producer is fenced. Its transaction stays open: end it with the producer that is returned. With
+        `claimed`, `ProducerFenced` is raised if that producer id and epoch are not current.
         """
         return produce.resume_txn(self._router, self._transactions, transactional_id, timeout_ms, claimed)
 
     def end_txn(self, transactional_id: str, producer: ProducerIdAndEpoch, *, committed: bool) -> ProducerIdAndEpoch:
-        """End the transaction that `producer` has open; who the producer is for its next one.
+        """End the open transaction of `producer`. Returns the producer id and epoch for its next one.
 
-        Any process may call it, and again with the same `producer`: what was decided stays decided and gives the same
-        answer, until a newer producer has the id (`Fenced`). The opposite of what was decided, or a commit where
-        nothing was written, is `TransactionLost`.
+        Any process may call it, and repeat the call with the same `producer`: it is idempotent until a newer producer
+        has the transactional id (`ProducerFenced`). The opposite of the decision, or a commit where nothing was
+        written, raises `TransactionLost`.
         """
         return produce.end_txn(self._router, self._transactions, transactional_id, producer, committed=committed)
 
     def list_transactions(self, states: Iterable[str] = ()) -> list[str]:
-        """The transactional ids that any broker knows, or those of them in one of these states ("Ongoing" …)."""
+        """The transactional ids of all brokers, or only those in one of these states ("Ongoing" …)."""
         return transactions.list_transactions(self._router, states)
 
     def describe_transaction(self, transactional_id: str) -> TransactionInfo | None:
-        """What its coordinator knows of a transactional id; None if nobody has it."""
+        """The state of a transactional id at its coordinator; None if the id is unknown."""
         return transactions.describe_transaction(self._router, transactional_id)
 
     # -- groups
 
     def commit_offsets(self, group: str, offsets: Mapping[Partition, int], *, metadata: str = "") -> None:
-        """Commit offsets for a group without members, so that tools can see how far somebody is."""
+        """Commit offsets for a group without members, so that tools can show its lag."""
         fetch.commit_offsets(self._router, group, offsets, metadata)
 
     def committed_offsets(self, group: str) -> dict[Partition, int]:
-        """Everything that a group has committed."""
+        """The committed offsets of a group."""
         return fetch.committed_offsets(self._router, group)
 
     def groups(self) -> list[GroupInfo]:
-        """The groups of all types, by name. `Unsupported` where brokers do not know of types (Kafka before 3.8)."""
+        """The groups of all types, by name. `Unsupported` if brokers have no group types (Kafka before 3.8)."""
         return groups.all_groups(self._router)
 
     def share_groups(self) -> dict[str, str]:
@@ -294,11 +295,11 @@ class Cluster:
         return groups.list_groups(self._router, "share")
 
     def describe_share_group(self, group: str) -> ShareGroupInfo | None:
-        """Who is in a share group, and how far it is; None if there is none of this name."""
+        """The members and offsets of a share group; None if it does not exist."""
         return share_groups.describe_share_group(self._router, group)
 
     def set_share_offsets(self, group: str, offsets: Mapping[Partition, int]) -> None:
-        """Let a share group, which must have no members, go on from these offsets."""
+        """Set the start offsets of a share group, which must have no members."""
         share_groups.set_share_offsets(self._router, group, offsets)
 
     def streams_groups(self) -> dict[str, str]:
@@ -306,5 +307,5 @@ class Cluster:
         return groups.list_groups(self._router, "streams")
 
     def describe_streams_group(self, group: str) -> StreamsGroupInfo | None:
-        """Who is in a streams group, and works on what; None if there is none of this name."""
+        """The members of a streams group and their tasks; None if it does not exist."""
         return streams_groups.describe_streams_group(self._router, group)

@@ -1,7 +1,7 @@
 """One blocking connection to one broker: requests go out in order, answers come back in the same order.
 
-`opened` is the one place where a socket is made. TLS and SASL belong there: wrap the socket, authenticate, and the rest
-of the package does not notice.
+Sockets are made in `opened` only. TLS and SASL belong there: wrap the socket and authenticate; the rest of the package
+need not change.
 """
 
 import socket
@@ -31,27 +31,27 @@ from headrace.protocol.frames import LENGTH_BYTES, Frame, frame_size, framed
 from headrace.wire.errors import BrokerUnreachable, NotKafka, TimedOut, Unsupported
 
 MAX_ANSWER_BYTES = 512 * 1024 * 1024
-"""An answer larger than this is not read."""
+"""A larger response is refused."""
 _USUAL_ANSWER_BYTES = 16 * 1024 * 1024
-"""Room for so much is made at once; for more it grows with the bytes that have come, not with what is announced."""
+"""The size allocated at once. Past it the buffer grows with the bytes received, not with the announced length."""
 
 _SOFTWARE = "headrace"
 
 Build = Callable[[ModuleType], Any]
-"""Makes a request from the module of its version's classes."""
+"""Builds a request from the kio module of its version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
     connect_s: float = 5.0
     request_s: float = 30.0
-    """How long an answer may take, beyond the time that the request itself asks the broker to wait."""
+    """How long a response may take, beyond the wait that the request itself asks for."""
     patience_s: float = 60.0
-    """How long an operation is tried again while brokers are away or not ready."""
+    """How long an operation is retried while brokers are down or not ready."""
 
 
 class WireResponse(NamedTuple):
-    """A response as it came."""
+    """A response as received, not decoded yet."""
 
     request: SentRequest
     frame: Frame
@@ -71,14 +71,14 @@ class _InFlight(NamedTuple):
 
 
 def opened(address: Endpoint, timeout_s: float) -> socket.socket:
-    """A socket that is connected and ready for Kafka's frames."""
+    """Open a socket, connected and ready for Kafka's frames."""
     connection = socket.create_connection((address.host, address.port), timeout_s)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
 
 
 class WireConnection:
-    """Once an error other than a refusal was raised the connection is of no use: close it."""
+    """A blocking connection to one broker. After any error other than `Refused` it is unusable: close it."""
 
     def __init__(self, address: Endpoint, *, client_id: str, timeouts: Timeouts) -> None:
         self.address = address
@@ -107,11 +107,11 @@ class WireConnection:
 
     @property
     def peer(self) -> str:
-        """The address that the name of the broker stands for."""
+        """The IP address of the broker."""
         return str(self._socket.getpeername()[0])
 
     def version(self, key: int, highest: int, lowest: int = 0) -> int:
-        """The highest version up to `highest` that the broker has too; `Unsupported` if there is none."""
+        """The highest version up to `highest` that the broker serves; `Unsupported` if there is none."""
         best = self.served.best_version(key, highest, lowest)
         if best is None:
             raise Unsupported(
@@ -120,16 +120,16 @@ class WireConnection:
         return best
 
     def call(self, key: int, highest: int, build: Build, *, lowest: int = 0, wait_s: float = 0.0) -> Any:
-        """Send a request and read its answer as kio's entity."""
+        """Send a request and decode its response to a kio entity."""
         return self.exchange(key, highest, build, lowest=lowest, wait_s=wait_s).read()
 
     def exchange(self, key: int, highest: int, build: Build, *, lowest: int = 0, wait_s: float = 0.0) -> WireResponse:
-        """Send a request and wait for its answer. `wait_s` is how long the request asks the broker to wait."""
+        """Send a request and wait for its response. `wait_s` is how long the request asks the broker to wait."""
         self.ask(key, highest, build, lowest=lowest, wait_s=wait_s)
         return self.receive()
 
     def ask(self, key: int, highest: int, build: Build, *, lowest: int = 0, wait_s: float = 0.0) -> None:
-        """Send a request without waiting for its answer."""
+        """Send a request without waiting for its response."""
         request = build(request_schema(key, self.version(key, highest, lowest)))
         self.send(key, request.__version__, self._correlator.writer(request), wait_s)
 
@@ -148,11 +148,11 @@ class WireConnection:
 
     @property
     def in_flight(self) -> int:
-        """Requests that are not answered yet."""
+        """The number of requests without a response."""
         return len(self._in_flight)
 
     def receive(self) -> WireResponse:
-        """The answer to the oldest request that has none."""
+        """Wait for the response to the oldest request in flight."""
         oldest = self._in_flight[0]
         frame = self._next_frame(oldest)
         self._in_flight.popleft()
@@ -163,12 +163,12 @@ class WireConnection:
         return WireResponse(oldest.request, frame, body_at)
 
     def take_back(self, records: memoryview) -> None:
-        """Nobody looks at the answer that this is a part of any more: its room may serve the next one."""
+        """Reuse the buffer that holds these records for a later response: the caller does not need them any more."""
         if isinstance(records.obj, bytearray) and len(records.obj) > len(self._spare):
             self._spare = records.obj
 
     def _next_frame(self, awaited: _InFlight) -> Frame:
-        """The next frame, received in place: unlike `FrameReader`, which serves loops, it reads no byte behind it."""
+        """Receive the next frame in place. Unlike `FrameReader`, which is for event loops, it never reads past it."""
         try:
             self._fill(memoryview(self._length), awaited.deadline_s)
             size = frame_size(self._length, 0, MAX_ANSWER_BYTES)
@@ -222,7 +222,7 @@ class WireConnection:
         return TimedOut(f"the broker at {self.address} did not answer {api_name(key)} within {limit_s:g} s")
 
     def _no_kafka(self, sample: bytes = b"") -> NotKafka:
-        what = f"what answers at {self.address} does not speak the plain Kafka protocol: is it TLS, or HTTP?"
+        what = f"the server at {self.address} does not speak the plain Kafka protocol: is it TLS, or HTTP?"
         return NotKafka(what, sample)
 
 

@@ -1,18 +1,18 @@
-"""What can go wrong between a client and its brokers. `str(error)` is one sentence for a person.
+"""The errors of the wire client. `str(error)` is one sentence for a person.
 
 WireError
-├── Unreachable           nobody answers: wrong address, no broker there, or the connection broke
-├── TimedOut              a broker took a request and did not answer in time
-├── NotKafka              something answers that does not speak the protocol
-├── Unsupported           the broker is too old for what is asked
-└── Refused               the broker answered with an error; `code` says which
-    ├── Unready           a passing state (no leader, coordinator loading …) that did not pass in time
-    ├── UnknownTopic      no such topic or partition
-    ├── OffsetOutOfRange  an offset that the log does not have (any more, or yet)
-    ├── Fenced            a newer producer has the transactional id, or the transaction took too long
-    └── TransactionLost   the transaction is not in a state where this can be done
+├── BrokerUnreachable    no broker answers: wrong address, no broker there, or the connection broke
+├── TimedOut             a broker did not answer a request in time
+├── NotKafka             the server does not speak the Kafka protocol
+├── Unsupported          the broker is too old for the request
+└── Refused              the broker answered with an error; `code` says which
+    ├── Unready          a retriable state (no leader, coordinator loading …) that lasted too long
+    ├── TopicNotFound    no such topic or partition
+    ├── OffsetGone       an offset that the log does not have (any more, or yet)
+    ├── ProducerFenced   a newer producer has the transactional id, or the transaction timed out
+    └── TransactionLost  the transaction is not in a state that allows the request
 
-Errors survive pickling, as Spark's workers need.
+Errors can be pickled, as Spark's workers need.
 """
 
 from kio.schema.errors import ErrorCode as ErrorCode
@@ -21,7 +21,7 @@ from headrace.model.errors import HeadraceError
 
 
 class WireError(HeadraceError):
-    """Base of what this package raises."""
+    """Base of the errors of this package."""
 
 
 class BrokerUnreachable(WireError): ...
@@ -34,7 +34,7 @@ class NotKafka(WireError):
     def __init__(self, message: str, sample: bytes = b"") -> None:
         super().__init__(message)
         self.sample = sample
-        """How the answer began, if there was one."""
+        """The first bytes of the answer, if there was one."""
 
 
 class Unsupported(WireError): ...
@@ -62,7 +62,7 @@ class TransactionLost(Refused): ...
 
 
 PASSING = (BrokerUnreachable, TimedOut, Unready)
-"""Errors after which the same request may well succeed."""
+"""Retriable error codes: the same request may succeed later."""
 
 _UNREADY = frozenset(code for code in ErrorCode if code.retriable) - {
     ErrorCode.corrupt_message,
@@ -83,7 +83,7 @@ _CLASSES: dict[ErrorCode, type[Refused]] = {
 
 
 def refusal(what: str, code: int, message: str | None = None) -> Refused:
-    """The error for a code that a broker answered with. `what` says what was asked: "fetching orders-0"."""
+    """The error for a broker's error code. `what` names the operation: "fetching orders-0"."""
     try:
         known = ErrorCode(code)
     except ValueError:
@@ -94,6 +94,6 @@ def refusal(what: str, code: int, message: str | None = None) -> Refused:
 
 
 def check(what: str, code: int, message: str | None = None) -> None:
-    """Raise what `code` stands for, unless it is none."""
+    """Raise the error for `code`, unless it means success."""
     if code:
         raise refusal(what, code, message)

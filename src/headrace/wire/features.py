@@ -1,4 +1,4 @@
-"""The features of a cluster: which versions are in force, and which each broker knows."""
+"""The features of a cluster: their finalized versions, and the versions that each broker supports."""
 
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -17,16 +17,16 @@ _TIMEOUT_MS = 30_000
 
 class Feature(NamedTuple):
     finalized: int
-    """The version in force in the whole cluster; 0 if it is off."""
+    """The finalized version of the cluster; 0 if the feature is off."""
     highest: int
-    """The highest version that the broker which was asked knows; 0 if it does not know the feature."""
+    """The highest version that the asked broker supports; 0 if it does not know the feature."""
 
 
 NO_FEATURE = Feature(0, 0)
 
 
 def feature(router: LeaderRouter, name: str, address: Endpoint | None = None) -> Feature:
-    """A feature as the broker at `address` tells of it, or any broker."""
+    """A feature as the broker at `address`, or any broker, reports it."""
 
     def look(connection: WireConnection) -> Feature:
         _, highest = connection.served.supported.get(name, (0, 0))
@@ -39,7 +39,7 @@ def feature(router: LeaderRouter, name: str, address: Endpoint | None = None) ->
 
 
 def upgrade_feature(router: LeaderRouter, name: str, version: int) -> None:
-    """Raise a feature to a version. `Refused` says why it cannot be."""
+    """Raise a feature to a version; `Refused` has the reason if the cluster cannot."""
 
     def build(schema: ModuleType) -> Any:
         update: Any = make(schema.FeatureUpdateKey, feature=name, max_version_level=version, upgrade_type=_UPGRADE)

@@ -14,7 +14,7 @@ from headrace.wire.errors import WireError, check
 from headrace.wire.router import GROUP, LeaderRouter, Partition
 
 EARLIEST, LATEST = -2, -1
-"""Times that stand for the first offset of a partition and for the one that the next record will get."""
+"""Special times of ListOffsets: the log start offset, and the offset of the next record."""
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
@@ -28,9 +28,9 @@ _NOBODY = -1
 
 class OffsetAt(NamedTuple):
     offset: int
-    """-1 if there is no record at or after the time that was asked for."""
+    """-1 if there is no record at or after the requested time."""
     timestamp_ms: int
-    """Of the record at that offset; -1 for the special times."""
+    """The timestamp of the record at that offset; -1 for the special times."""
 
 
 def list_offsets(router: LeaderRouter, times_ms: Mapping[Partition, int], isolation: int) -> dict[Partition, OffsetAt]:
@@ -87,7 +87,7 @@ def fetch(
     min_bytes: int,
     isolation: int,
 ) -> FetchedRecords:
-    """Record batches from an offset on, as bytes."""
+    """Fetch record batches from an offset on, as bytes."""
 
     def attempt() -> FetchedRecords:
         with router.using(router.leader(partition)) as connection:
@@ -115,7 +115,7 @@ def send_fetch(
     min_bytes: int,
     isolation: int,
 ) -> None:
-    """Ask for records; `receive_fetch` waits for them."""
+    """Send a Fetch request; `receive_fetch` waits for its response."""
 
     def build(schema: ModuleType) -> Any:
         wanted: Any = make(
@@ -151,7 +151,7 @@ def receive_fetch(connection: WireConnection, partition: Partition, offset: int)
 
 
 def commit_offsets(router: LeaderRouter, group: str, offsets: Mapping[Partition, int], metadata: str) -> None:
-    """Commit for a group that has no members."""
+    """Commit offsets for a group without members."""
 
     def build(schema: ModuleType) -> Any:
         return make(
@@ -189,7 +189,7 @@ def commit_offsets(router: LeaderRouter, group: str, offsets: Mapping[Partition,
 
 
 def committed_offsets(router: LeaderRouter, group: str) -> dict[Partition, int]:
-    """Everything that a group has committed."""
+    """The committed offsets of a group."""
 
     def build(schema: ModuleType) -> Any:
         return make(schema.OffsetFetchRequest, group_id=group, topics=None, require_stable=True)

@@ -1,4 +1,4 @@
-"""Groups by their type, which librdkafka's admin client leaves out unless they are consumers."""
+"""Groups of all types: librdkafka's admin client lists consumer groups only."""
 
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from headrace.wire.router import LeaderRouter
 
 _LIST_GROUPS = 16
 _LIST_VERSION = 5
-"""The first that knows of types."""
+"""The first version with group types."""
 
 
 class GroupInfo(NamedTuple):
@@ -20,12 +20,12 @@ class GroupInfo(NamedTuple):
 
 
 def all_groups(router: LeaderRouter) -> list[GroupInfo]:
-    """The groups of all types and of all brokers, by name. `Unsupported` where brokers do not know of types."""
+    """The groups of all types on all brokers, by name. `Unsupported` if brokers have no group types."""
     return _listed(router, ())
 
 
 def list_groups(router: LeaderRouter, kind: str) -> dict[str, str]:
-    """The groups of one type of all brokers, each with its state."""
+    """The groups of one type on all brokers, each with its state."""
     try:
         return {each.name: each.state for each in _listed(router, (kind,))}
     except Unsupported:

@@ -1,8 +1,8 @@
-"""Record batches as they are, to the leaders of their partitions; producers and their transactions.
+"""Produces encoded record batches to the leaders of their partitions; initializes producers and ends transactions.
 
-Under transaction version 2 (KIP-890) a partition joins a transaction when it is first written to, and each transaction
-has an epoch of its own. Under version 1 the coordinator is told of each partition first (AddPartitionsToTxn). Which one
-it is, is the broker's to say: the feature `transaction.version`.
+Under transaction version 2 (KIP-890) a partition joins a transaction at its first write, and each transaction has its
+own epoch. Under version 1 the client first adds each partition at the coordinator (AddPartitionsToTxn). The broker's
+feature `transaction.version` decides which one holds.
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,13 +40,13 @@ _ACKS = Struct(">hi")
 
 class ResumedTransaction(NamedTuple):
     producer: ProducerIdAndEpoch
-    """Who ends the open transaction, or begins the next."""
+    """The producer id and epoch that ends the open transaction, or begins the next."""
     ongoing: ProducerIdAndEpoch | None
-    """Who began the transaction that is open, if one is."""
+    """The producer id and epoch that began the open transaction, if there is one."""
 
 
 class Transactions:
-    """What is remembered of transactions between requests: under version 1, which partitions were added."""
+    """The state of transactions between requests: under version 1, the partitions that were added."""
 
     def __init__(self) -> None:
         self._added: dict[tuple[str, ProducerIdAndEpoch], set[Partition]] = {}
@@ -70,7 +70,7 @@ def produce(
     transactional_id: str | None,
     timeout_ms: int,
 ) -> dict[Partition, int]:
-    """Write a batch to each partition; the offset of its first record, or -1 if a retry found it written already."""
+    """Write a batch to each partition. Returns base offsets; -1 if a retry found the batch written already."""
     offsets: dict[Partition, int] = {}
 
     def attempt() -> None:
@@ -90,7 +90,7 @@ def _produce_once(
     transactional_id: str | None,
     timeout_ms: int,
 ) -> None:
-    """One request to each leader, all on their way at once. What succeeds is noted in `offsets`, the rest raised."""
+    """Send one request to each leader, all in flight at once. Successes go to `offsets`; a failure is raised."""
     failures: list[WireError] = []
     asked: list[Endpoint] = []
     for address, part in router.by_leader(batches).items():
@@ -107,7 +107,7 @@ def _produce_once(
         except WireError as error:
             failures.append(error)
     if failures:
-        # What will not pass is told first.
+        # Errors that a retry cannot fix are raised first.
         raise min(failures, key=lambda error: isinstance(error, (*PASSING, TopicNotFound)))
 
 
@@ -153,7 +153,7 @@ def _compact(text: str) -> bytes:
 
 
 def receive_produce(connection: WireConnection, offsets: dict[Partition, int]) -> list[Refused]:
-    """Note the offsets of what was written; the rest is returned."""
+    """Add the base offsets of written batches to `offsets`. Returns the refusals."""
     failures: list[Refused] = []
     for topic in connection.receive().read().responses:
         for part in topic.partition_responses:
@@ -161,7 +161,7 @@ def receive_produce(connection: WireConnection, offsets: dict[Partition, int]) -
             if part.error_code is ErrorCode.none:
                 offsets[partition] = part.base_offset
             elif part.error_code is ErrorCode.duplicate_sequence_number:
-                # A retry of what was written long ago: it is there, and nobody knows where.
+                # A duplicate of an old batch: it is in the log, at an offset that the broker does not remember.
                 offsets[partition] = UNKNOWN_OFFSET
             else:
                 failures.append(refusal(f"writing to {topic.name}-{part.index}", part.error_code, part.error_message))
@@ -216,7 +216,7 @@ def init_producer_id(
     two_phase: bool,
     claimed: ProducerIdAndEpoch = NO_PRODUCER,
 ) -> ProducerIdAndEpoch:
-    """A new producer. With a transactional id: whoever had it is fenced, and what it had open is aborted."""
+    """A new producer. With a transactional id: the previous producer is fenced, its open transaction aborted."""
     highest = _TWO_PHASE_VERSION if two_phase else _INIT_PRODUCER_ID_VERSION
     lowest = 0 if claimed is NO_PRODUCER else _CLAIMING_VERSION
     return _init(
@@ -231,7 +231,7 @@ def resume_txn(
     timeout_ms: int,
     claimed: ProducerIdAndEpoch = NO_PRODUCER,
 ) -> ResumedTransaction:
-    """A new producer that fences the one before and keeps what that has open (KIP-939)."""
+    """A new producer that fences the previous one and keeps its transaction open (KIP-939)."""
     version = _TWO_PHASE_VERSION
     return _init(router, transactions, transactional_id, timeout_ms, version, version, claimed, two_phase=True)
 
@@ -284,7 +284,7 @@ def end_txn(
     *,
     committed: bool,
 ) -> ProducerIdAndEpoch:
-    """Commit or abort; who the producer is from now on."""
+    """Commit or abort. Returns the producer id and epoch for the next transaction."""
 
     def build(schema: ModuleType) -> Any:
         return make(

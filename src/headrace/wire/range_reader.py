@@ -1,7 +1,7 @@
-"""A range of offsets of one partition, read piece by piece with the next piece on its way while one is worked on.
+"""Reads a range of offsets of one partition in pieces, and prefetches the next piece while one is processed.
 
-What is not there is told apart: offsets that compaction or transaction markers left empty are passed over; offsets
-that were removed, or a log that ends early, are `OffsetGone`.
+Offsets that compaction or transaction markers left empty are skipped; deleted offsets, or a log that ends early, raise
+`OffsetGone`.
 """
 
 import time
@@ -16,13 +16,13 @@ from headrace.wire.fetch import READ_COMMITTED, receive_fetch, send_fetch
 from headrace.wire.router import LeaderRouter, Partition
 
 _WAIT_MS = 500
-"""How long a broker may wait where it has nothing to give, which is rare: the range was there when it was planned."""
+"""The maximum wait of a fetch without data, which is rare: the range existed when it was planned."""
 
 
 def follow(
     router: LeaderRouter, partition: Partition, start: int, end: int, *, max_bytes: int, isolation: int, reuse: bool
 ) -> Iterator[FetchedRecords]:
-    """Record batches with every record from `start` up to, not including, `end`. The router serves nothing else."""
+    """Record batches with every record from `start` up to, not including, `end`. The router must have no other user."""
     range_ = _Range(router, partition, start, end, max_bytes, isolation)
     try:
         while range_.offset < end:
@@ -50,7 +50,7 @@ class _Range:
         self._short_since_s: float | None = None
 
     def next(self) -> FetchedRecords | None:
-        """The next piece, or None where there was nothing (this time)."""
+        """The next piece, or None if this fetch brought nothing."""
         with self._router.using(self._router.leader(self._partition)) as connection:
             if not self._has_asked or not connection.in_flight:
                 self._ask()
@@ -72,7 +72,7 @@ class _Range:
             connection.take_back(found.records)
 
     def abandon(self) -> None:
-        """Nobody waits for the answer to what was asked: its connection is of no further use."""
+        """Close the connection if a fetch is in flight: its response will not be read."""
         if self._has_asked:
             self._router.close()
 
@@ -90,7 +90,7 @@ class _Range:
         self._has_asked = True
 
     def _nothing(self, found: FetchedRecords) -> None:
-        """No whole batch came. Either there is none up to the end of the log, or the log has not come so far."""
+        """Handle a fetch without a whole batch: either no batch is left up to the log end, or the log is shorter."""
         last = found.last_stable_offset if self._isolation == READ_COMMITTED else found.high_watermark
         topic, index = self._partition
         if not self._is_waiting:

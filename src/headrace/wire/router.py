@@ -1,7 +1,7 @@
-"""Which broker to ask: bootstrap addresses, the cluster's metadata, leaders and coordinators; and asking again.
+"""Routes requests to brokers: bootstrap addresses, metadata, leaders, coordinators; and retries them.
 
-Connections are made when they are first needed, by the process that needs them: a `LeaderRouter` may be pickled and may
-be used after a fork. One thread at a time.
+Connections are opened on first use, by the process that uses them: a `LeaderRouter` can be pickled, and used after a
+fork. Not thread-safe.
 """
 
 import os
@@ -46,18 +46,18 @@ _FIND_COORDINATOR_VERSION = 4
 _DEFAULT_PORT = 9092
 _RETRY_DELAY_S = ExponentialDelay(0.05, 1.0)
 _UNKNOWN_TOPIC_PATIENCE_S = 3.0
-"""A topic that was just made may be unknown to a broker for a moment; longer than this it does not exist."""
+"""A broker may not know a new topic for a moment. After this long the topic does not exist."""
 
 
 class PartitionInfo(NamedTuple):
     partition: int
     leader: int
-    """Its broker's id; -1 while there is none."""
+    """The broker id of the leader; -1 while there is none."""
     leader_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     offline: tuple[int, ...] = ()
-    """Those of `replicas` whose brokers are away, or whose disks have failed."""
+    """The `replicas` whose brokers are down, or whose disks have failed."""
 
 
 class Topic(NamedTuple):
@@ -95,7 +95,7 @@ class LeaderRouter:
         self._forget_everything()
 
     def twin(self) -> "LeaderRouter":
-        """Another one for the same cluster, with connections of its own."""
+        """Another router for the same cluster, with its own connections."""
         twin = LeaderRouter.__new__(LeaderRouter)
         twin.__setstate__(self.__getstate__())
         return twin
@@ -105,10 +105,10 @@ class LeaderRouter:
             connection.close()
         self._forget_everything()
 
-    # -- asking again
+    # -- retries
 
     def patiently(self, attempt: Callable[[], T]) -> T:
-        """What `attempt` gives, tried again while it fails for a passing reason; then the last reason."""
+        """Call `attempt`, retry it while its error is retriable, and raise the last error when time is up."""
         started_s = time.monotonic()
         failures = 0
         while True:
@@ -128,7 +128,7 @@ class LeaderRouter:
 
     def connection(self, address: Endpoint) -> WireConnection:
         if self._process_id != os.getpid():
-            # The parent's connections are the parent's: this process makes its own.
+            # After a fork: connections belong to the parent, so this process opens its own.
             for inherited in self._connections.values():
                 inherited.close()
             self._forget_everything()
@@ -140,7 +140,7 @@ class LeaderRouter:
 
     @contextmanager
     def using(self, address: Endpoint) -> Iterator[WireConnection]:
-        """A connection that is thrown away when something goes wrong with it, in the middle of an answer too."""
+        """A connection that is dropped after any error, also in the middle of a response."""
         try:
             connection = self.connection(address)
             yield connection
@@ -158,7 +158,7 @@ class LeaderRouter:
         self._coordinators = {key: at for key, at in self._coordinators.items() if at != address}
 
     def any_broker(self, ask: Callable[[WireConnection], T]) -> T:
-        """Ask whichever broker can be reached: those with a connection first, then those known, then the bootstrap."""
+        """Ask the first broker that can be reached: connected ones, then known ones, then bootstrap servers."""
         addresses = dict.fromkeys([*self._connections, *self._brokers.values(), *self._bootstrap])
         failures: list[WireError] = []
         for address in addresses:
@@ -176,7 +176,7 @@ class LeaderRouter:
     # -- metadata
 
     def topics(self, names: Iterable[str] | None) -> dict[str, Topic]:
-        """Those of the topics that exist, or all of them. Asks the cluster; creates nothing."""
+        """Request the metadata of these topics, or of all. Missing topics are left out, never created."""
         wanted = None if names is None else list(dict.fromkeys(names))
 
         def build(schema: ModuleType) -> Any:
@@ -210,7 +210,7 @@ class LeaderRouter:
         return dict(self._brokers)
 
     def controller(self) -> Endpoint:
-        """The broker that changes topics."""
+        """The address of the controller, which creates, changes and deletes topics."""
         self.topics(())
         address = self._brokers.get(self._controller)
         if address is None:
@@ -228,7 +228,7 @@ class LeaderRouter:
         return address
 
     def by_leader(self, values: Mapping[Partition, V]) -> dict[Endpoint, dict[Partition, V]]:
-        """What concerns each broker."""
+        """Group `values` by the leader of their partitions."""
         unknown = {topic for topic, _ in values if topic not in self._topics}
         if unknown:
             self.topics(unknown)
@@ -250,7 +250,7 @@ class LeaderRouter:
         lowest: int = 0,
         read: Callable[[WireResponse], Any] = WireResponse.read,
     ) -> Any:
-        """Ask the coordinator of a group or transaction once. Forget who it is when it says that it is not."""
+        """Ask the coordinator of a group or transaction once. Forget its address after a retriable error."""
         address = self._coordinators.get((kind, key)) or self._find_coordinator(kind, key)
         try:
             with self.using(address) as connection:
@@ -277,7 +277,7 @@ class LeaderRouter:
 
 
 def _wait_s(failures: int) -> float:
-    """Twice as long each time, and a random part so that many clients do not come back at the same instant."""
+    """Exponential backoff with jitter, so that many clients do not retry at the same instant."""
     return _RETRY_DELAY_S.after(failures) * random.uniform(0.5, 1.0)
 
 

@@ -1,4 +1,4 @@
-"""Settings of groups, of brokers and of their loggers, each with where its value comes from; and changing them."""
+"""Describes and alters the settings of groups, of brokers and of their loggers, with the source of each value."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -18,7 +18,7 @@ _TIMEOUT_S = 30.0
 
 
 class Resource(IntEnum):
-    """What has settings, by Kafka's numbers."""
+    """Kafka's config resource types."""
 
     BROKER = 4
     LOGGERS = 8
@@ -32,11 +32,11 @@ _NAMES = {Resource.BROKER: "broker", Resource.LOGGERS: "the loggers of broker", 
 class SettingInForce(NamedTuple):
     name: str
     value: str | None
-    """None where the broker does not tell it, as with passwords."""
+    """None if the broker hides it, as it does passwords."""
     source: str
-    """Where the value comes from: group, broker, all brokers, start (a flag, the environment, a file), default."""
+    """The source of the value: group, broker, all brokers, start (a flag, the environment, a file), default."""
     is_read_only: bool
-    """Whether it can be changed only by a restart of the broker."""
+    """True if changing it needs a restart of the broker."""
 
 
 def settings_of(router: LeaderRouter, resource: Resource, name: str) -> list[SettingInForce]:
@@ -67,7 +67,7 @@ def settings_of(router: LeaderRouter, resource: Resource, name: str) -> list[Set
 
 
 def alter_settings(router: LeaderRouter, resource: Resource, name: str, changes: Mapping[str, str | None]) -> None:
-    """Change settings, all of them or none; a value of None takes a setting back. An empty name is all brokers."""
+    """Change settings atomically; a value of None resets a setting. An empty name means all brokers."""
 
     def build(schema: ModuleType) -> Any:
         configs: tuple[Any, ...] = tuple(
@@ -91,7 +91,7 @@ def whose(resource: Resource, name: str) -> str:
 
 
 def _address(router: LeaderRouter, resource: Resource, name: str) -> Endpoint:
-    """A broker is asked for its own settings; those of a group are the controller's."""
+    """The broker itself for its own settings; the controller for groups and for all brokers."""
     if resource is Resource.GROUP or not name:
         return router.controller()
     address = router.brokers().get(int(name))

@@ -1,4 +1,4 @@
-"""Share groups (KIP-932) as tools see them: who is in them, how far they are, and setting that."""
+"""Share groups (KIP-932) for tools: describes their members and offsets, and sets start offsets."""
 
 from collections.abc import Mapping
 from types import ModuleType
@@ -24,9 +24,9 @@ class ShareMember(NamedTuple):
 
 class ShareGroupOffset(NamedTuple):
     start_offset: int
-    """Everything below is done; -1 if the group has not begun there."""
+    """Every record below it is done; -1 if the group has not started on this partition."""
     lag: int
-    """How many records from there on are not done; -1 if nobody says."""
+    """How many records from the start offset on are not done; -1 if unknown."""
 
 
 class ShareGroupInfo(NamedTuple):
@@ -38,7 +38,7 @@ class ShareGroupInfo(NamedTuple):
 
 
 def describe_share_group(router: LeaderRouter, group: str) -> ShareGroupInfo | None:
-    """None if there is no share group of this name."""
+    """The members and offsets of a share group; None if it does not exist."""
 
     def build(schema: ModuleType) -> Any:
         return make(schema.ShareGroupDescribeRequest, group_ids=(group,), include_authorized_operations=False)
@@ -83,7 +83,7 @@ def _member(member: Any) -> ShareMember:
 
 
 def set_share_offsets(router: LeaderRouter, group: str, offsets: Mapping[Partition, int]) -> None:
-    """Let a share group without members go on from these offsets."""
+    """Set the start offsets of a share group without members."""
 
     def build(schema: ModuleType) -> Any:
         return make(

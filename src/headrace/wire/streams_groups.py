@@ -1,4 +1,4 @@
-"""Streams groups (KIP-1071) as tools see them: who is in one, and who works on which partitions."""
+"""Streams groups (KIP-1071) for tools: describes their members and the partitions of each."""
 
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ class StreamsMemberInfo(NamedTuple):
     client_id: str
     host: str
     partitions: tuple[Partition, ...]
-    """Of the topics that its active tasks read."""
+    """The partitions that its active tasks read."""
     standby_tasks: int
 
 
@@ -29,7 +29,7 @@ class StreamsGroupInfo(NamedTuple):
 
 
 def describe_streams_group(router: LeaderRouter, group: str) -> StreamsGroupInfo | None:
-    """None if there is no streams group of this name."""
+    """The members of a streams group; None if it does not exist."""
 
     def build(schema: ModuleType) -> Any:
         return make(schema.StreamsGroupDescribeRequest, group_ids=(group,), include_authorized_operations=False)

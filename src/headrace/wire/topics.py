@@ -1,4 +1,4 @@
-"""Topics made, changed and removed, through the controller."""
+"""Creates, changes and deletes topics, through the controller."""
 
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -22,7 +22,7 @@ _TIMEOUT_MS = 30_000
 def create_topic(
     router: LeaderRouter, name: str, partitions: int, replication_factor: int, settings: Mapping[str, str]
 ) -> bool:
-    """Whether it was made: False if it was there already. Returns when all of its partitions have leaders."""
+    """Create a topic and wait until all of its partitions have leaders. False if it exists already."""
 
     def build(schema: ModuleType) -> Any:
         topic: Any = make(
@@ -53,7 +53,7 @@ def create_topic(
 
 
 def delete_topic(router: LeaderRouter, name: str) -> bool:
-    """Whether it was there."""
+    """Delete a topic. False if it does not exist."""
 
     def build(schema: ModuleType) -> Any:
         return make(schema.DeleteTopicsRequest, topic_names=(name,), timeout=from_ms(_TIMEOUT_MS))
@@ -69,7 +69,7 @@ def delete_topic(router: LeaderRouter, name: str) -> bool:
 
 
 def add_partitions(router: LeaderRouter, name: str, count: int) -> None:
-    """Give a topic `count` partitions in all."""
+    """Raise the number of partitions of a topic to `count`."""
 
     def build(schema: ModuleType) -> Any:
         topic: Any = make(schema.CreatePartitionsTopic, name=name, count=count, assignments=None)
@@ -83,7 +83,7 @@ def add_partitions(router: LeaderRouter, name: str, count: int) -> None:
 
 
 def topic_settings(router: LeaderRouter, name: str) -> dict[str, str]:
-    """Every setting of a topic that has a value, defaults included."""
+    """The settings of a topic that have a value, defaults included."""
 
     def build(schema: ModuleType) -> Any:
         resource: Any = make(
@@ -121,7 +121,7 @@ def set_topic_settings(router: LeaderRouter, name: str, settings: Mapping[str, s
 
 
 def delete_records(router: LeaderRouter, before: Mapping[Partition, int]) -> None:
-    """Remove what is before these offsets."""
+    """Delete the records before these offsets."""
 
     def build_for(part: Mapping[Partition, int]) -> Callable[[ModuleType], Any]:
         def build(schema: ModuleType) -> Any:

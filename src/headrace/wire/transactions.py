@@ -1,4 +1,4 @@
-"""Looking at transactions: which there are, and what their coordinators know of them."""
+"""Lists transactional ids, and describes the state of each at its coordinator."""
 
 from collections.abc import Iterable
 from types import ModuleType
@@ -23,7 +23,7 @@ class TransactionInfo(NamedTuple):
     producer: ProducerIdAndEpoch
     timeout_ms: int
     started_ms: int
-    """By the coordinator's clock; -1 outside of a transaction."""
+    """The start time by the coordinator's clock; -1 if no transaction is open."""
 
 
 def list_transactions(router: LeaderRouter, states: Iterable[str]) -> list[str]:
