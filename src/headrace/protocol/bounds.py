@@ -1,13 +1,13 @@
-"""No length in a message is believed before it was compared with the bytes that are there.
+"""Checks every length in a message against the bytes of its frame before kio decodes it.
 
-kio's reader makes room for as many elements as an array claims to have: a frame of ten bytes that claims four billion
+kio's reader allocates as many elements as an array claims to have: a frame of ten bytes that claims four billion
 ends the process. So every request is walked first, along its schema, without making any objects: a string, an array or
 a tagged field that does not fit its frame is a `ProtocolError`, and so are more than `MAX_ELEMENTS` elements of arrays
-in one request, which would be small on the wire and large in memory. So is a null where the schema has none: kio would
-hand it on, and no handler expects it. Responses, which a client reads, are walked the same way under a wider limit.
+in one request, which would be small on the wire and large in memory. So is a null in a non-nullable field: kio would
+pass it on, and no handler expects it. Responses, which a client reads, are walked the same way under a wider limit.
 
-The walk costs a microsecond or two for a request of one topic. It is made of small functions, one for each field that
-has no fixed size, put together once for each version of each API.
+The walk costs a microsecond or two for a request of one topic. It is composed of small functions, one for each field
+without a fixed size, once for each version of each API.
 """
 
 from collections.abc import Callable
@@ -28,8 +28,8 @@ MAX_RESPONSE_ELEMENTS = 5_000_000
 """The metadata of a large cluster has a few elements for each replica of each partition."""
 
 Walk = Callable[[Buffer, int, "Walked"], int]
-"""From the position where something starts to the one behind it. Positions may run past the end: who reads there fails,
-and `check_lengths` looks at the last one."""
+"""Maps the start position of a value to its end position. Positions may run past the end of the buffer: reads there
+fail, and `check_lengths` checks the last one."""
 
 _I32 = Struct(">i")
 _I64 = Struct(">q")
@@ -40,7 +40,7 @@ _NULL_U16 = 0xFFFF
 
 
 class Walked:
-    """What a walk has seen so far."""
+    """The state of a walk."""
 
     __slots__ = ("elements_left", "unknown_tags")
 
@@ -49,19 +49,19 @@ class Walked:
         self.unknown_tags = 0
 
     def count(self, count: int, bytes_left: int) -> None:
-        """Each element has at least one byte."""
+        """Count elements, each of which has at least one byte."""
         self.elements_left -= count
         if count > bytes_left or self.elements_left < 0:
             raise ProtocolError(f"an array claims {count} elements, with {max(bytes_left, 0)} bytes left")
 
 
 def check_lengths(api_key: int, api_version: int, frame: Buffer, body_at: int) -> bool:
-    """Raise `ProtocolError` unless the body holds what its lengths claim; whether it has tags that we do not know."""
+    """Raise `ProtocolError` unless all lengths fit the body. True if the body has unknown tagged fields."""
     return _check(_request_walk(api_key, api_version), frame, body_at, Walked(MAX_ELEMENTS))
 
 
 def check_response_lengths(api_key: int, api_version: int, frame: Buffer, body_at: int) -> bool:
-    """The same for the answer that a broker gives to a request of this version."""
+    """Like `check_lengths`, for the response to a request of this version."""
     return _check(_response_walk(api_key, api_version), frame, body_at, Walked(MAX_RESPONSE_ELEMENTS))
 
 
@@ -78,9 +78,9 @@ def _check(walk: Walk, frame: Buffer, body_at: int, walked: Walked) -> bool:
 
 
 def with_bounded_times(api_key: int, api_version: int, frame: Buffer, body_at: int) -> bytes:
-    """A copy of a request whose lengths were checked, with the times of its top level no longer than Python can tell.
+    """A copy of a checked request, with the durations of its top level limited to the range of `timedelta`.
 
-    Clients send the largest number for "for ever": as the time to keep committed offsets, or the lifetime of a token.
+    Clients send the largest integer for "for ever": as the retention of committed offsets, or the lifetime of a token.
     """
     schema = load_request_schema(api_key, api_version)
     copy, at, walked = bytearray(frame), body_at, Walked(MAX_ELEMENTS)
@@ -93,7 +93,7 @@ def with_bounded_times(api_key: int, api_version: int, frame: Buffer, body_at: i
 
 
 def prepare_lengths(api_key: int, api_version: int) -> None:
-    """Make the walk of this version before it is needed."""
+    """Build the walk of this version ahead of its first use."""
     _request_walk(api_key, api_version)
 
 
@@ -110,7 +110,7 @@ def _response_walk(api_key: int, api_version: int) -> Walk:
 
 
 def _entity(entity: type, *, flexible: bool) -> Walk:
-    """A walk over the fields of fixed size, which are only added up, and the other ones, which have a step each."""
+    """The walk of an entity: sizes of fixed fields are added up, every other field has a step."""
     fixed_size = 0
     steps: list[tuple[int, Walk]] = []
     for shape in layout(entity).plain:
@@ -202,7 +202,7 @@ def _long_bytes(nullable: bool) -> Walk:
 
 
 def _null(at: int, nullable: bool) -> int:
-    """Something that is null ends where its length does."""
+    """The end of a null, which has no bytes behind its length; `ProtocolError` if the field is not nullable."""
     if not nullable:
         raise ProtocolError("a field that must be there is null")
     return at
@@ -240,7 +240,7 @@ def _elements(element: Walk, *, flexible: bool, nullable: bool) -> Walk:
 
 
 def _compact_count(buffer: Buffer, at: int) -> tuple[int, int]:
-    """How many elements an array has (-1 if it is null), and where they start."""
+    """The element count of an array (-1 for null), and the position of the first element."""
     count, at = read_uvarint(buffer, at)
     return count - 1, at
 

@@ -1,6 +1,6 @@
-"""The client's side of the codec: requests written and responses read, through kio.
+"""The client side of the codec: encodes requests and decodes responses, through kio.
 
-An answer is trusted no more than a request is: its lengths are checked before kio makes objects of them.
+A response is trusted no more than a request: its lengths are checked before kio decodes it.
 """
 
 from functools import cache
@@ -50,7 +50,7 @@ def request_header(api_key: int, api_version: int, correlation_id: int, client_i
 
 
 def write_request(request: Any, correlation_id: int, client_id: str) -> bytes:
-    """A request with its header, without the length in front."""
+    """Encode a request with its header, without the frame length."""
     key, version = request.__api_key__, request.__version__
     buffer = BytesIO()
     buffer.write(request_header(key, version, correlation_id, client_id))
@@ -59,7 +59,7 @@ def write_request(request: Any, correlation_id: int, client_id: str) -> bytes:
 
 
 def read_response_header(api_key: int, api_version: int, frame: Buffer) -> tuple[int, int]:
-    """The correlation id, and where the body starts."""
+    """The correlation id, and the position of the body."""
     try:
         (correlation_id,) = _CORRELATION.unpack_from(frame, 0)
         if api_key == API_VERSIONS_KEY or not is_flexible(api_key, api_version):
@@ -68,11 +68,11 @@ def read_response_header(api_key: int, api_version: int, frame: Buffer) -> tuple
             return correlation_id, 5
     except (StructError, IndexError):
         raise ProtocolError(f"a response of {len(frame)} bytes is shorter than its header") from None
-    raise ProtocolError("the header of a response has tagged fields that nobody knows")
+    raise ProtocolError("the header of a response has unknown tagged fields")
 
 
 def read_response(api_key: int, api_version: int, frame: Buffer, body_at: int) -> Any:
-    """The response in `frame` as kio's entity, or `ProtocolError`. Bytes behind it are ignored."""
+    """The response in `frame` as kio's entity, or `ProtocolError`. Trailing bytes are ignored."""
     try:
         if check_response_lengths(api_key, api_version, frame, body_at):
             schema = load_response_schema(api_key, api_version)

@@ -1,7 +1,7 @@
-"""Requests and responses as typed entities, through kio. Everything but the Produce and Fetch responses comes here.
+"""Decodes requests and encodes responses as typed kio entities: all but Produce and Fetch responses.
 
-Entities are one class per version. Handlers stay free of version switches by two helpers: `make` leaves out fields
-that a version does not have, and reading uses `getattr(request, field, default)` for those added later.
+There is one entity class per version. Handlers need no version switches: `make` leaves out fields that a version does
+not have, and handlers read fields of later versions by `getattr(request, field, default)`.
 """
 
 from dataclasses import fields
@@ -46,7 +46,7 @@ class RequestHeader(NamedTuple):
     correlation_id: int
     client_id: str | None
     body_at: int
-    """Where the body starts in the frame."""
+    """The position of the body in the frame."""
 
 
 @cache
@@ -122,7 +122,7 @@ def response_schema(api_key: int, api_version: int) -> ModuleType:
 
 
 def prepare(api_key: int, api_version: int) -> None:
-    """Load what reading and writing this version needs, which takes some milliseconds the first time. Any thread."""
+    """Load the reader and the writer of this version, some milliseconds the first time. Thread-safe."""
     is_flexible(api_key, api_version)
     _reader(api_key, api_version)
     _writer(api_key, api_version)
@@ -133,7 +133,7 @@ def prepare(api_key: int, api_version: int) -> None:
 def read_request(frame: Buffer, header: RequestHeader) -> Any:
     """The request in `frame` as kio's entity, or `ProtocolError`.
 
-    Bytes behind it are ignored, as Kafka does: librdkafka 2.16 sends three of them in a Metadata v13 for all topics.
+    Trailing bytes are ignored, as Kafka does: librdkafka 2.16 sends three of them in a Metadata v13 for all topics.
     """
     key, version, at = header.api_key, header.api_version, header.body_at
     try:
@@ -160,7 +160,7 @@ def response_header(header: RequestHeader) -> bytes:
 
 
 def write_response(header: RequestHeader, response: Entity) -> bytes:
-    """A response with its header, without the length in front."""
+    """Encode a response with its header, without the frame length."""
     buffer = BytesIO()
     buffer.write(response_header(header))
     _writer(header.api_key, response.__version__)(buffer, response)
@@ -173,9 +173,9 @@ def _field_names(entity: type) -> frozenset[str]:
 
 
 def make(entity: Any, /, **values: Any) -> E:  # type: ignore[type-var]
-    """An entity from those of `values` that its version has; a field that it needs and lacks is a `TypeError`.
+    """Build an entity from the `values` that its version has; `TypeError` if a required field is missing.
 
-    The type is the one that the caller expects: the class of the newest version stands for all of them.
+    The static type is the one that the caller expects: the class of the newest version stands for all of them.
     """
     names = _field_names(entity)
     made: E = entity(**{name: value for name, value in values.items() if name in names})

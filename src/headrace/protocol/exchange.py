@@ -1,7 +1,7 @@
-"""The client's side of a connection without I/O: numbered requests, the answers that belong to them, served versions.
+"""The client side of a connection, sans-IO: correlation ids, matching of responses, and version negotiation.
 
-The blocking client (`wire/connection.py`) and the links between brokers (`replication/peers.py`) share it. They bring
-the socket, the timeouts and their own errors; what does not follow the protocol is a `ProtocolError` here.
+The blocking client (`wire/connection.py`) and the links between brokers (`replication/peers.py`) share it. They add
+the socket, the timeouts and their own errors; a violation of the protocol is a `ProtocolError` here.
 """
 
 import itertools
@@ -23,7 +23,7 @@ _FEATURES_FROM = 3
 NEWEST_API_VERSIONS = 4
 
 WriteFrame = Callable[[int], bytes]
-"""A request with its header, without the length in front, for a correlation id."""
+"""Encodes a request with its header, without the frame length, for a correlation id."""
 VersionRange = tuple[int, int]
 """The lowest and the highest version."""
 
@@ -34,39 +34,39 @@ class SentRequest(NamedTuple):
     correlation_id: int
 
     def body_at(self, frame: Frame) -> int:
-        """Where the body of the answer in `frame` starts; `ProtocolError` unless it answers this request."""
+        """The position of the response body in `frame`; `ProtocolError` unless it answers this request."""
         correlation_id, body_at = read_response_header(self.key, self.version, frame)
         if correlation_id != self.correlation_id:
             raise ProtocolError(f"the answer to request {self.correlation_id} is that to {correlation_id}")
         return body_at
 
     def read(self, frame: Frame, body_at: int) -> Any:
-        """The answer as kio's entity."""
+        """The response as a kio entity."""
         return read_response(self.key, self.version, frame, body_at)
 
 
 class Correlator:
-    """Numbers the requests of one client."""
+    """Gives correlation ids to the requests of one client."""
 
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
         self._correlation_ids = itertools.count(1)
 
     def begin(self, key: int, version: int, write: WriteFrame) -> tuple[SentRequest, bytes]:
-        """A request that `write` encodes, and its frame."""
+        """Encode a request by `write`. Returns it with its frame."""
         correlation_id = next(self._correlation_ids) & _LAST_CORRELATION_ID
         return SentRequest(key, version, correlation_id), write(correlation_id)
 
     def writer(self, request: Any) -> WriteFrame:
-        """Encodes a request entity of kio."""
+        """The encoder of a kio request entity."""
         return lambda correlation_id: write_request(request, correlation_id, self.client_id)
 
 
-# -- which versions a broker serves
+# -- version negotiation
 
 
 class ServedApis(NamedTuple):
-    """What a broker answers to ApiVersions."""
+    """The ApiVersions response of a broker."""
 
     error_code: ErrorCode
     versions: Mapping[int, VersionRange]
@@ -90,14 +90,14 @@ def api_versions_request(version: int, software: str) -> Any:
 
 
 def lower_api_versions(version: int) -> int | None:
-    """The version of ApiVersions to try after one that a broker does not know."""
+    """The version of ApiVersions to try after one that the broker does not support."""
     if version == 0:
         return None
     return _FEATURES_FROM if version > _FEATURES_FROM else 0
 
 
 def is_unknown_version(frame: Frame, body_at: int) -> bool:
-    """True if a broker does not know the version of ApiVersions. It answers in the layout of version 0 then."""
+    """True if the broker does not support this version of ApiVersions: it then answers in the layout of version 0."""
     try:
         return bool(_CODE.unpack_from(frame, body_at)[0] == ErrorCode.unsupported_version.value)
     except StructError:

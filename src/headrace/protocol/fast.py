@@ -1,4 +1,4 @@
-"""Produce and Fetch responses written by hand: the two that are sent often enough for the general writer to matter.
+"""Hand-written encoders of Produce and Fetch responses, which are frequent enough for kio's cost to matter.
 
 Layouts (a name in brackets says from which version on; compact encodings and tag sections from the flexible version):
 
@@ -10,7 +10,7 @@ Layouts (a name in brackets says from which version on; compact encodings and ta
                                preferred replica (11), records, tags (0: diverging epoch, 1: current leader)]],
                                tags (0: node endpoints, 16)
 
-A current leader is (id, epoch); its endpoint is told once for the whole answer (KIP-951).
+A current leader is (id, epoch); its endpoint is in the response once (KIP-951).
 """
 
 from collections.abc import Iterable, Sequence, Sized
@@ -54,7 +54,7 @@ class ProducedPartition(NamedTuple):
     record_errors: Sequence[tuple[int, str | None]] = ()
     error_message: str | None = None
     current_leader: tuple[int, int] | None = None
-    """(broker id, leader epoch) of who leads instead; from v10 on."""
+    """(broker id, leader epoch) of the current leader; from v10 on."""
 
 
 class FetchedPartition(NamedTuple):
@@ -66,13 +66,13 @@ class FetchedPartition(NamedTuple):
     aborted: Sequence[tuple[int, int]] | None = None
     """(producer id, first offset) of aborted transactions in range; None where the reader did not ask."""
     records: Sequence[Sized] = ()
-    """What is sent as the records, in order: only its length matters here."""
+    """The records, in order: only their length matters here."""
     diverging: tuple[int, int] | None = None
-    """(epoch, end offset) where the reader's history parts from the log's; from v12 on."""
+    """(epoch, end offset) where the reader's log diverges from the leader's; from v12 on."""
     current_leader: tuple[int, int] | None = None
-    """(broker id, leader epoch) of who leads instead; from v12 on."""
+    """(broker id, leader epoch) of the current leader; from v12 on."""
     preferred_replica: int = -1
-    """Where the reader should rather read from; from v11 on."""
+    """The preferred read replica; from v11 on."""
 
 
 class NodeEndpoint(NamedTuple):
@@ -83,7 +83,7 @@ class NodeEndpoint(NamedTuple):
 
 
 TopicKey = str | UUID
-"""A topic's name, or its id in the versions that speak of ids."""
+"""A topic's name, or its id in the versions that use topic ids."""
 
 
 def _string(text: str, *, flexible: bool) -> bytes:
@@ -106,7 +106,7 @@ def _topic_key(topic: TopicKey, *, flexible: bool) -> bytes:
 
 
 def _endpoint_tags(endpoints: Sequence[NodeEndpoint]) -> bytes:
-    """The tag section behind a whole answer."""
+    """The tagged fields at the end of a response."""
     if not endpoints:
         return b"\x00"
     nodes = [
@@ -128,7 +128,7 @@ def produce_response(
     throttle_ms: int = 0,
     endpoints: Sequence[NodeEndpoint] = (),
 ) -> bytes:
-    """The whole response after the frame length; `head` is the response header."""
+    """Encode a response without the frame length; `head` is the response header."""
     flexible = version >= PRODUCE_FLEXIBLE_FROM
     topics = list(topics)
     out = [head, _count(len(topics), flexible=flexible)]
@@ -176,7 +176,7 @@ def fetch_response(
     throttle_ms: int = 0,
     endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[Any]:
-    """The whole response after the frame length, as parts: bytes, and the records as they were given."""
+    """Encode a response without the frame length, in parts: bytes, and the records as passed in."""
     flexible = version >= FETCH_FLEXIBLE_FROM
     buffers: list[Any] = []
     run = bytearray(head)

@@ -1,9 +1,9 @@
-"""The Fetch request of a replica, written by hand: it is sent thousands of times a second. Version 15.
+"""A hand-written encoder of a replica's Fetch request, sent thousands of times a second. Version 15.
 
     max wait, min bytes, max bytes, isolation, session id, session epoch, [topic id [index, leader epoch, offset,
     last fetched epoch, log start, max bytes]], forgotten [topic id [index]], rack, tag 1: replica id and its epoch
 
-15 is the first version in which a replica tells its broker epoch.
+15 is the first version with the replica's broker epoch.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -48,7 +48,7 @@ def write_replica_fetch(
     wanted: Mapping[UUID, Sequence[WantedByReplica]],
     forgotten: Mapping[UUID, Iterable[int]],
 ) -> bytes:
-    """A request with its header, without the length in front."""
+    """Encode a request with its header, without the frame length."""
     out = bytearray(request_header(FETCH_KEY, REPLICA_FETCH_VERSION, correlation_id, client_id))
     out += _HEAD.pack(max_wait_ms, min_bytes, max_bytes, 0, session_id, session_epoch)
     out += encode_uvarint(len(wanted) + 1)

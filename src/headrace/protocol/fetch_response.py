@@ -1,4 +1,4 @@
-"""The Fetch response, read by hand: records stay where they were received, as views of the frame.
+"""A hand-written decoder of Fetch responses: records are views of the frame, not copies.
 
 The layout is in `fast.py`, which writes it. Every length and count is checked against the bytes that are left before it
 is used. Versions 7 to 17; from 13 on topics are named by id.
@@ -26,7 +26,7 @@ _OLDEST, _NEWEST = 7, 17
 
 
 class AbortedRange(NamedTuple):
-    """A transaction that was aborted: its records from `first_offset` on, up to its marker, were never there."""
+    """An aborted transaction: `read_committed` skips its records from `first_offset` up to its marker."""
 
     producer_id: int
     first_offset: int
@@ -42,21 +42,21 @@ class FetchedRecords(NamedTuple):
     log_start_offset: int
     aborted: tuple[AbortedRange, ...]
     records: memoryview
-    """Record batches, the last of which may be cut off. Valid for as long as somebody holds it."""
+    """Record batches, the last of which may be cut off. Valid while a reference to it exists."""
     topic_id: UUID | None = None
     diverging: tuple[int, int] | None = None
-    """(epoch, end offset) where the reader's history parts from the leader's; from v12 on."""
+    """(epoch, end offset) where the reader's log diverges from the leader's; from v12 on."""
 
 
 class FetchAnswer(NamedTuple):
     error_code: int
-    """Of the whole: something is wrong with the session."""
+    """The error of the whole response: an error of the fetch session."""
     session_id: int
     parts: list[FetchedRecords]
 
 
 def read_fetch_response(version: int, frame: bytes | memoryview, body_at: int) -> FetchAnswer:
-    """What was found in each partition; `ProtocolError` if it does not fit."""
+    """Decode a Fetch response; `ProtocolError` if it is malformed."""
     if not _OLDEST <= version <= _NEWEST:
         raise ValueError(f"versions {_OLDEST} to {_NEWEST} are read here, not {version}")
     try:
@@ -113,7 +113,7 @@ class _ResponseReader:
         )
 
     def _diverging(self) -> tuple[int, int] | None:
-        """The tagged fields of a partition, of which one matters."""
+        """Read the tagged fields of a partition, of which only the diverging epoch is used."""
         diverging: tuple[int, int] | None = None
         for _ in range(self._number() if self._flexible else 0):
             tag, value = self._number(), self._bytes(self._number())

@@ -1,8 +1,8 @@
-"""Kafka's field types, written and read by hand: for the records of internal topics, of which kio has no schemas. Pure.
+"""Encodes and decodes Kafka's field types, for records of internal topics, for which kio has no schemas. Pure.
 
 Strings have a length of two bytes; in flexible versions strings, bytes and arrays are compact (their length plus one as
-a varint), and a struct ends in tagged fields, of which a reader passes over those that it does not know. What is not
-what it should be is a `ValueError`, an `IndexError` or a `struct.error` to the reader.
+a varint), and a struct ends in tagged fields, of which a reader skips those that it does not know. On malformed data
+the reader raises a `ValueError`, an `IndexError` or a `struct.error`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -19,13 +19,13 @@ INT8, INT16, INT32, INT64 = Struct(">b"), Struct(">h"), Struct(">i"), Struct(">q
 _UINT16 = Struct(">H")
 _NULL = b"\xff\xff"
 MAX_STRING_BYTES = 2**15 - 1
-"""Of a string whose length has two bytes, for Kafka; ours reads the sign as one more bit."""
+"""Kafka's limit for a string with a two-byte length. Our reader treats the length as unsigned."""
 _NULL_LENGTH = 2**16 - 1
 NO_TAGS = b"\x00"
 
 
 def check_name(name: str) -> None:
-    """`ProtocolError` for a name that is too long to be part of a key, as it is for Kafka."""
+    """Raise `ProtocolError` if a name is too long for a key, as Kafka does."""
     if len(name) > MAX_STRING_BYTES // 4 and len(name.encode()) > MAX_STRING_BYTES:
         raise ProtocolError(f"a name of {len(name)} characters is too long: it can have {MAX_STRING_BYTES} bytes")
 
@@ -66,7 +66,7 @@ def compact_array(elements: Iterable[bytes]) -> bytes:
 
 
 def tagged(fields: Mapping[int, bytes]) -> bytes:
-    """The end of a struct of a flexible version."""
+    """Encode the tagged fields that end a struct of a flexible version."""
     parts = [encode_uvarint(len(fields))]
     for tag in sorted(fields):
         parts += [encode_uvarint(tag), encode_uvarint(len(fields[tag])), fields[tag]]
@@ -127,7 +127,7 @@ class FieldReader:
         return self._elements(self.number(INT32), element)
 
     def compact_array(self, element: Callable[[], T]) -> tuple[T, ...]:
-        """Null, which Kafka writes for no elements in some places, is empty."""
+        """Read an array; null, which Kafka sometimes writes for an empty array, is empty."""
         return self._elements(max(0, self.uvarint() - 1), element)
 
     def _elements(self, count: int, element: Callable[[], T]) -> tuple[T, ...]:

@@ -1,12 +1,12 @@
-"""Cutting a byte stream into frames: a 4-byte length, then that many bytes. Sans-IO.
+"""Splits a byte stream into frames: a 4-byte length, then that many bytes. Sans-IO.
 
-Two ways in, so that small frames cost no buffer per connection and large ones are received in place:
-- `feed` takes bytes from a scratch buffer that is shared by all connections, while no frame is half read;
-- `window` gives room for the rest of a large frame, and `advance` says how much of it was filled.
+There are two inputs, so that small frames need no buffer per connection and large ones are received in place:
+- `feed` takes bytes from a scratch buffer that all connections share, unless `wants_window`;
+- `window` returns a buffer for the rest of a large frame, and `advance` reports how much of it was filled.
 
-A length is checked before anything is allocated, and room grows with the bytes that have really come, so that a
-client that announces much and sends little costs little. Room is taken from a pool; `release` gives it back when the
-frame that lies in it has been handled.
+A length is checked before anything is allocated, and a buffer grows with the bytes received, so that a client that
+announces much and sends little costs little. Buffers come from a pool; `release` returns the buffer of a frame that has
+been handled.
 """
 
 from struct import Struct
@@ -28,7 +28,7 @@ def framed(body: bytes) -> bytes:
 
 
 def frame_size(data: bytes | bytearray | memoryview, at: int, max_bytes: int) -> int:
-    """The bytes of the frame whose length is at `at`; `ProtocolError` if it is negative or too large."""
+    """The size of the frame whose length field is at `at`; `ProtocolError` if it is negative or too large."""
     size: int = _LENGTH.unpack_from(data, at)[0]
     if size < 0 or size > max_bytes:
         raise ProtocolError(
@@ -51,17 +51,17 @@ class FrameReader:
 
     @property
     def is_inside_frame(self) -> bool:
-        """Whether part of a frame has come; then `window` is the way in if it is past its first bytes."""
+        """True if a frame is incomplete. Past its length, the rest goes to `window`."""
         return self._room is not None or bool(self._head)
 
     @property
     def got_bytes(self) -> int:
-        """How much of the frame that is under way has come."""
+        """How many bytes of the incomplete frame were received."""
         return len(self._head) if self._room is None else self._got
 
     @property
     def needed_bytes(self) -> int:
-        """Memory for the frame that is under way once its next byte comes: `window` makes more room for that."""
+        """The buffer size of the incomplete frame at its next byte, for which `window` may grow the buffer."""
         room = self._room
         if room is None:
             return 0
@@ -90,10 +90,10 @@ class FrameReader:
         return frames
 
     def window(self) -> memoryview:
-        """Room for the next bytes of the frame that is under way."""
+        """The buffer for the next bytes of the incomplete frame."""
         room = self._room
         if room is None:
-            raise ValueError("no frame is under way")
+            raise ValueError("there is no incomplete frame")
         if self._got == len(room):
             larger = self._pool.take(self._larger(room))
             larger[: self._got] = room
@@ -102,18 +102,18 @@ class FrameReader:
         return memoryview(room)[self._got : self._size]
 
     def advance(self, count: int) -> Frame | None:
-        """`count` bytes were put into the window; the frame if it is whole now."""
+        """Note `count` bytes written to the window. Returns the frame if it is complete."""
         self._got += count
         if self._got < self._size:
             return None
         room = self._room
         if room is None:
-            raise ValueError("no frame is under way")
+            raise ValueError("there is no incomplete frame")
         self._room = None
         return memoryview(room)[: self._size].toreadonly()
 
     def release(self, frame: Frame) -> None:
-        """Nothing refers to a frame any more: its room may serve another."""
+        """Return the buffer of a frame to the pool: the caller holds no reference to it."""
         if isinstance(frame, memoryview):
             room = frame.obj
             frame.release()

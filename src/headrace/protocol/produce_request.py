@@ -1,11 +1,11 @@
-"""The Produce request, read by hand: records stay where they were received, as views of the frame.
+"""A hand-written decoder of Produce requests: records are views of the frame, not copies.
 
     flexible from 9:  transactional id (3), acks, timeout, [topic name ≤12 | topic id 13  [partition, records, tags],
                       tags], tags
 
 Every length and count is checked against the bytes that are left before it is used, and there are at most
 `MAX_ELEMENTS` topics and partitions: entries of a few bytes would be small on the wire and large in memory. A view is
-valid until the frame is released; whoever wants to keep records copies them.
+valid until the frame is released; a caller that needs records for longer copies them.
 """
 
 from struct import Struct
@@ -39,9 +39,9 @@ class ProduceRequest(NamedTuple):
 
 
 def read_produce_request(frame: bytes | memoryview, header: RequestHeader) -> ProduceRequest:
-    """The request in `frame`. Anything that does not fit is a `ProtocolError`.
+    """Decode the request in `frame`; `ProtocolError` if it is malformed.
 
-    Before version 3 the records are message sets: of those nobody but who refuses them makes use.
+    Before version 3 the records are message sets, which callers only refuse.
     """
     try:
         return _RequestReader(frame, header.body_at).read(header.api_version)
@@ -112,7 +112,7 @@ class _RequestReader:
         return int(value)
 
     def _uvarint(self) -> int:
-        # Nearly all have one byte, and a Produce has a dozen of them: those are read without a further call.
+        # Nearly all have one byte, and a Produce has a dozen of them: those are decoded inline.
         byte = self._view[self._at]
         if byte < 0x80:
             self._at += 1
@@ -121,7 +121,7 @@ class _RequestReader:
         return value
 
     def _checked_count(self, count: int) -> int:
-        """A null array is as good as an empty one; no entry is smaller than a byte."""
+        """Check an array's count: a null array counts as empty, and an entry has at least one byte."""
         self._elements_left -= count
         if count > self._end - self._at or count < -1 or self._elements_left < 0:
             raise ProtocolError(f"Produce: {count} entries do not fit {self._end - self._at} bytes")

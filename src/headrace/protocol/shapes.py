@@ -1,4 +1,4 @@
-"""How the fields of kio's entities lie in the bytes, read from the entities themselves."""
+"""The wire layout of kio's entities, derived from the entity classes."""
 
 from collections.abc import Mapping
 from dataclasses import Field, fields, is_dataclass
@@ -21,7 +21,7 @@ FIXED_SIZES: Mapping[str, int] = {
     "float64": 8,
     "uuid": 16,
 }
-"""Bytes of the types that always have the same number of them. The others start with their length."""
+"""The sizes of the fixed-size types. Values of other types start with their length."""
 
 
 class Shape(NamedTuple):

@@ -1,8 +1,7 @@
-"""Requests with tagged fields that our schemas do not know, which the protocol says to skip.
+"""Removes tagged fields that our schemas do not know from requests: the protocol says to skip them.
 
-kio's reader fails on them. So that newer clients are understood, such a request is copied without the unknown tags and
-then read. The copy is the slow path of a rare case. It is made of bytes that `bounds.py` has walked: every length in
-them is right.
+kio's reader fails on them. To support newer clients, such a request is copied without the unknown tags and then
+decoded. The copy is the slow path of a rare case. Its input was walked by `bounds.py`: every length in it is valid.
 """
 
 from headrace.protocol.shapes import FIXED_SIZES, Shape, layout
@@ -12,7 +11,7 @@ Buffer = bytes | memoryview
 
 
 def without_unknown_tags(entity: type, buffer: Buffer, at: int) -> bytes:
-    """The bytes of an entity of a flexible version from `at` on, less the tagged fields that it does not know."""
+    """The bytes of an entity of a flexible version from `at` on, without its unknown tagged fields."""
     copier = _Copier(memoryview(buffer), at)
     copier.copy_entity(entity)
     return bytes(copier.out)

@@ -1,4 +1,4 @@
-"""The answer to DescribeTransactions v0 for one id, read by hand: kio takes no start time of -1, which says "not open".
+"""A decoder of DescribeTransactions v0 responses for one id: kio refuses the start time -1, which means "not open".
 
 throttle time int32, count uvarint + 1, then per transaction:
 error int16, id and state (compact strings), timeout int32, start time int64, producer id int64, epoch int16,
@@ -27,7 +27,7 @@ class DescribedTransaction(NamedTuple):
 
 
 def read_transaction_state(frame: bytes | memoryview, at: int) -> DescribedTransaction:
-    """The first transaction of the answer; `ProtocolError` if there is none or it does not fit."""
+    """The first transaction of the response; `ProtocolError` if there is none or the response is malformed."""
     view = memoryview(frame)
     try:
         count, at = read_uvarint(view, at + _I32.size)

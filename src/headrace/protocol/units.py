@@ -1,4 +1,4 @@
-"""kio's entities speak of durations and instants as objects: the few conversions that handlers share."""
+"""Converts between milliseconds and the `timedelta` and `datetime` of kio's entities."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -14,5 +14,5 @@ def from_ms(ms: int) -> timedelta:
 
 
 def wall_time(ms: int) -> datetime:
-    """Milliseconds since the epoch, which may be -1 for none, as an instant."""
+    """Milliseconds since the epoch, which may be -1 for none, as a `datetime`."""
     return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=ms)
