@@ -1,4 +1,4 @@
-"""The record batch, version 2: its 61-byte header over a buffer. Records inside are never looked at here.
+"""The record batch, version 2: its 61-byte header over a buffer. The records inside are not decoded here.
 
 offset  size  field
      0     8  base offset              } stamped by the broker, not covered by the checksum
@@ -44,7 +44,7 @@ NO_TIMESTAMP = -1
 NO_SEQUENCE = -1
 
 TARGET_BYTES = 1_000_000
-"""How large batches become: below the largest message that brokers take by default, also if the codec adds to it."""
+"""The target size of batches: below the default `max.message.bytes`, even if the codec adds to it."""
 
 
 class BatchHeader(NamedTuple):
@@ -96,12 +96,12 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`. The caller made sure that `HEADER_SIZE` bytes are there; nothing is validated."""
+    """The header at `position`. The caller must ensure that `HEADER_SIZE` bytes are there; nothing is validated."""
     return BatchHeader._make(_HEADER.unpack_from(buffer, position))
 
 
 def check_batch(buffer: Buffer, position: int = 0, *, end: int | None = None) -> BatchHeader:
-    """The header of a batch that is whole, of version 2 and has the right checksum; else `CorruptBatch`."""
+    """The header of a batch that is whole, of version 2 and has a valid checksum; else `CorruptBatch`."""
     limit = len(buffer) if end is None else end
     if limit - position < HEADER_SIZE:
         raise CorruptBatch(f"a record batch needs {HEADER_SIZE} bytes, {limit - position} are there")
@@ -117,7 +117,7 @@ def check_batch(buffer: Buffer, position: int = 0, *, end: int | None = None) ->
 
 
 def check_counts(header: BatchHeader) -> None:
-    """Raise `InvalidRecord` unless counts agree as they do in every batch a producer makes."""
+    """Raise `InvalidRecord` unless record count and last offset delta agree, as in every batch of a producer."""
     if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
         raise InvalidRecord(
             f"a record batch counts {header.record_count} records and a last offset delta of {header.last_offset_delta}"
@@ -137,7 +137,7 @@ def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Batch
 
 
 def with_append_time(batch: Buffer, header: BatchHeader, now_ms: int) -> bytes:
-    """A copy of `batch` under log-append time: attribute bit and max timestamp set, checksum made anew."""
+    """A copy of `batch` under log-append time: attribute bit and max timestamp set, checksum recomputed."""
     copy = bytearray(batch)
     attributes = header.attributes | LOG_APPEND_TIME
     Struct(">h").pack_into(copy, 21, attributes)

@@ -1,4 +1,4 @@
-"""Making record batches: new ones from records, and what compaction leaves of an existing one."""
+"""Builds record batches: new ones from records, and the compacted form of an existing one."""
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -42,10 +42,10 @@ def build_batch(
     transactional: bool = False,
     control: bool = False,
 ) -> bytes:
-    """A batch of these records, as a producer makes it.
+    """Build a batch of these records, as a producer does.
 
-    Records get consecutive offsets from `base_offset` on; their own `offset` is not looked at. With
-    `log_append_time_ms` the batch is of log-append time and every record reads as having that timestamp.
+    Records get consecutive offsets from `base_offset` on; their own `offset` is ignored. With
+    `log_append_time_ms` the batch has log-append time, and every record reads with that timestamp.
     """
     records = list(records)
     base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
@@ -80,12 +80,12 @@ def build_batch(
 def retain(
     header: BatchHeader, data: bytes, kept: Sequence[RecordSpan], *, delete_horizon_ms: int | None = None
 ) -> bytes:
-    """What compaction leaves of a batch: the records at `kept` of its decompressed records `data`.
+    """The compacted batch: only the records at `kept` of its decompressed records `data` are retained.
 
     Offsets, the last offset delta, the producer's sequence, the codec and each record's timestamp stay. A delete
-    horizon, once set, stays too; a new one moves into the base timestamp, where Kafka keeps it, and the records'
-    deltas are written anew against it. With nothing kept this is an empty batch, which only says that these offsets
-    and sequences were used.
+    horizon, once set, stays too; a new one goes into the base timestamp, where Kafka stores it, and the records'
+    deltas are recomputed against it. If no record is retained this is an empty batch, which only records that these
+    offsets and sequences were used.
     """
     attributes = header.attributes
     base_timestamp = header.base_timestamp
@@ -111,14 +111,14 @@ def retain(
 
 
 def seal(header: BatchHeader, body: Buffer) -> bytes:
-    """The batch of this header and these (compressed) records, with length and checksum filled in."""
+    """Assemble a batch of this header and these (compressed) records, with length and checksum filled in."""
     head = bytearray(_HEADER.pack(*header._replace(length=HEADER_SIZE - LOG_OVERHEAD + len(body), crc=0)))
     _CRC.pack_into(head, _CRC_AT, crc32c(body, crc32c(memoryview(head)[CRC_COVERS_FROM:])))
     return b"".join((head, body))
 
 
 def _record(offset_delta: int, base_timestamp: int, record: Record) -> bytes:
-    """One record with its length. All of it in one function: most of what a small message costs to write is here."""
+    """Encode one record with its length. All in one function: most of the cost of a small message is here."""
     _, timestamp, key, value, headers = record
     timestamp_delta = 0 if timestamp == base_timestamp else wrap_int64(timestamp - base_timestamp)
     parts = [b"\x00", _varint[timestamp_delta], _varint[offset_delta]]
@@ -136,7 +136,7 @@ def _sized(body: bytes) -> bytes:
 
 
 class _Varints(dict[int, bytes]):
-    """Numbers as they are written; those that are frequent need not be worked out."""
+    """Encoded varints; those of small, frequent numbers are precomputed."""
 
     def __missing__(self, value: int) -> bytes:
         return encode_varint(value)
@@ -148,5 +148,5 @@ _NULL = encode_varint(-1)
 
 @lru_cache(maxsize=1024)
 def _header_name(name: str) -> bytes:
-    """Few names are in very many records."""
+    """Encode a header name. Cached: many records share few names."""
     return _sized(name.encode())

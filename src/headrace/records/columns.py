@@ -1,10 +1,10 @@
-"""Record batches to Arrow columns, in bulk: numpy finds and reads every field of many records at once.
+"""Decodes record batches to Arrow columns, in bulk: numpy finds and reads every field of many records at once.
 
     for batch in decode(records, topic="orders", partition=3, first_offset=1200):
         ...                                       # pyarrow.RecordBatch of `schema()`
 
-`records` is what a Fetch response has for one partition. The columns are those of Spark's Kafka source, so the answer
-can be handed to Spark as it is:
+`records` are the records of one partition in a Fetch response. The columns are those of Spark's Kafka source, so Spark
+takes the result without conversion:
 
     key            binary         null where the record has none
     value          binary         null for a tombstone
@@ -15,16 +15,16 @@ can be handed to Spark as it is:
     timestampType  int32          0 the producer's time, 1 the broker's
     headers        list<struct<key: string, value: binary>>   with `headers=True`; null where the record has none
 
-What is left out: control batches, records outside `first_offset` and `end_offset`, a batch that is cut off at the end
+Left out are control batches, records outside `first_offset` and `end_offset`, a batch that is cut off at the end
 of the response, and, where `aborted` lists the aborted transactions of the response (read_committed), theirs. Batches
-that hold nothing any more give nothing. Where the next fetch begins after all this is told by `next_offset`.
+that compaction has emptied yield nothing. `next_offset` returns the offset at which the next fetch begins.
 
-Whatever the bytes, the answer is right or a `RecordError` is raised: checksums are verified, every length is checked
-against its record before it is used, and whatever the fast way finds odd goes to the one that reads record by record,
-which gives the exact reason. Each Arrow batch holds some ten thousand records, or about `chunk_bytes` of them, so
-that a buffer of any size is decoded in bounded memory; a single record batch is never split.
+For any input, the result is right or a `RecordError` is raised: checksums are verified, every length is checked
+against its record before it is used, and a chunk in which the fast path finds an error goes to the slow path, which
+reads record by record and raises the exact reason. Each Arrow batch holds some ten thousand records, or about
+`chunk_bytes` of them, so that a buffer of any size is decoded in bounded memory; a single record batch is never split.
 
-The way back is `encode`, see `encoder`.
+The inverse is `encode` in `encoder`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -48,13 +48,13 @@ __all__ = ["CHUNK_BYTES", "AbortedTransaction", "decode", "encode", "next_offset
 
 CHUNK_BYTES = 16 * 1024 * 1024
 CHUNK_RECORDS = 32 * 1024
-"""Enough records at once for numpy to pay, few enough for the processor's cache; see `bench/`."""
+"""Enough records at once for numpy to pay off, few enough for the CPU cache; see `bench/`."""
 
 _MAX_MS = INT64_MAX // 1000
 
 
 class Chunk(NamedTuple):
-    """Batches that are decoded together: `sections` of a buffer with decompressed records."""
+    """Batches that are decoded together: `sections` of a buffer of decompressed records."""
 
     buffer: Buffer
     sections: list[BatchRecords]
@@ -73,7 +73,7 @@ def decode(
 ) -> Iterator[pa.RecordBatch]:
     """The records of `buffer` from `first_offset` on and below `end_offset`, as Arrow batches; none of them is empty.
 
-    `aborted` is the list of the Fetch response under read_committed; None reads what is uncommitted too.
+    `aborted` is the list of the Fetch response under read_committed; None means read_uncommitted.
     """
     below = INT64_MAX if end_offset is None else end_offset
     for chunk in _chunks(buffer, batches_in(memoryview(buffer), first_offset, below, aborted), chunk_bytes):
@@ -90,7 +90,7 @@ def decode(
 
 
 def _chunks(buffer: Buffer, batches: Iterable[FetchedBatch], chunk_bytes: int) -> Iterator[Chunk]:
-    """Neighbours together, so that there is much to do at once: plain batches where they are, others decompressed."""
+    """Group adjacent batches into large chunks: uncompressed batches in place, others decompressed."""
     for codec_used, run in groupby(batches, lambda batch: batch.header.attributes & CODEC_MASK != Codec.NONE):
         yield from (_unpacked if codec_used else _in_place)(buffer, run, chunk_bytes)
 
@@ -133,7 +133,7 @@ def _unpacked(buffer: Buffer, batches: Iterable[FetchedBatch], chunk_bytes: int)
 
 
 class Columns(NamedTuple):
-    """What differs from record to record."""
+    """The columns whose values differ from record to record."""
 
     key: pa.Array
     value: pa.Array
@@ -162,10 +162,10 @@ def _fast(chunk: Chunk, first_offset: int, below: int, headers: bool) -> Columns
 
 
 def pieces(data: pa.Buffer, starts: Integers, lengths: Integers) -> pa.Array:
-    """A column of pieces of `data`, in the order of their places; a length of -1 is a null.
+    """A binary column of slices of `data`, in the order of their positions; a length of -1 is a null.
 
-    Seen as an array of piece, gap, piece, gap, … over the data as it lies, the pieces are every other element of it:
-    taking them is one copy.
+    In an Arrow array of slice, gap, slice, gap, … over `data` without a copy, the slices are every other element: one
+    `take` copies them all.
     """
     count = len(starts)
     nulls = lengths < 0
@@ -199,7 +199,7 @@ def _headers(data: pa.Buffer, origin: int, headers: Headers) -> pa.Array:
 
 
 def _text(keys: pa.Array) -> pa.Array:
-    """Keys that are not UTF-8 are shown as well as can be."""
+    """Header keys as strings; invalid UTF-8 is replaced."""
     try:
         return keys.cast(pa.string())
     except pa.ArrowInvalid:
@@ -207,7 +207,7 @@ def _text(keys: pa.Array) -> pa.Array:
 
 
 def _slow(chunk: Chunk, first_offset: int, below: int, headers: bool) -> Columns | None:
-    """The same, record by record, with the reason if a record makes no sense."""
+    """Like `_fast`, record by record; raises the exact reason if a record is malformed."""
     records: list[Record] = []
     types: list[int] = []
     view = memoryview(chunk.buffer)

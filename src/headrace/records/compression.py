@@ -1,10 +1,11 @@
 """The codecs of a record batch: none, gzip, snappy, lz4 and zstd, by the numbers of its attributes.
 
-Decompression is bounded: the output never grows past a cap, whatever the input claims, and memory is taken as output
-arrives. A bomb and a damaged stream are both `CorruptBatch`; a codec number that means nothing is `UnsupportedCodec`.
+Decompression is bounded: the output never grows past a cap, whatever the input claims, and memory is allocated as
+output arrives. A decompression bomb and a corrupt stream are both `CorruptBatch`; an unknown codec number is
+`UnsupportedCodec`.
 
-What clients put on the wire, beyond "it is lz4":
-- snappy comes raw (librdkafka) or in the framing of xerial's Java library (Java, kafka-python, aiokafka); both
+The formats that clients send:
+- snappy is raw (librdkafka) or in the framing of xerial's Java library (Java, kafka-python, aiokafka); both
   are read, xerial's is written, as every client reads it;
 - lz4 is the frame format with *independent* blocks: Java's reader refuses linked ones.
 """
@@ -41,7 +42,7 @@ class Codec(IntEnum):
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """`data` as a client would send it under `codec`. Without a level the codec's own default holds."""
+    """`data` as a client would send it under `codec`. The default level is the codec's own."""
     if codec == Codec.NONE:
         return bytes(data)
     if codec == Codec.GZIP:
@@ -58,7 +59,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
-    """What `data` holds under `codec`: at most `max_bytes`, else `CorruptBatch`."""
+    """Decompress `data` to at most `max_bytes`; `CorruptBatch` if there is more."""
     if codec == Codec.NONE:
         if len(data) > max_bytes:
             raise _too_large(max_bytes)
@@ -77,10 +78,10 @@ def decompress(codec: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES
 def _decompress_within(
     decompress_into: Callable[[Buffer, bytearray | mmap], int], data: Buffer, max_bytes: int
 ) -> bytes:
-    """Decompress into a fixed space, which ends the work where the space ends.
+    """Decompress into a buffer of fixed size, and stop where the buffer ends.
 
-    Most batches fit the first guess. The second attempt gets the whole cap as address space, of which the system hands
-    out only the pages that are written: a damaged or lying stream costs no more than the output it really has.
+    Most batches fit the first guess. The second attempt gets the whole cap as address space, of which the system
+    allocates only the pages that are written: a corrupt or lying stream costs no more than its real output.
     """
     guess = min(max(4 * len(data), _FIRST_GUESS_BYTES), max_bytes)
     space = bytearray(guess)

@@ -1,17 +1,17 @@
-"""Arrow columns to record batches, in bulk: the way back from `columns`.
+"""Encodes Arrow columns to record batches, in bulk: the inverse of `columns`.
 
     encode(columns, timestamp_ms=clock.now_ms(), codec=Codec.LZ4)     # list of batches, ready to be produced
 
-`columns` is a `pyarrow.RecordBatch` or `Table` of which these are looked at:
+`columns` is a `pyarrow.RecordBatch` or `Table`, of which these columns are used:
 
     key        binary or string, may be left out
     value      binary or string, may be left out: then all are null
-    timestamp  timestamp of any unit, may be left out; where it is null, `timestamp_ms` is taken
+    timestamp  timestamp of any unit, may be left out; null is `timestamp_ms`
     headers    list<struct<key: string, value: binary>>, may be left out; null is none
 
 Rows stay in their order. A batch takes as many of them as fit `target_bytes` before compression, so none is larger
-than that unless a single record is. With a `base_sequence`, the batches number on from it as an idempotent producer
-does, over the end of the 31 bits to zero. Which row goes to which partition is the business of `partitioner`.
+than that unless a single record is. With a `base_sequence`, the batches have consecutive sequences as those of an
+idempotent producer, which wrap from 2^31-1 to zero. `partitioner` decides which row goes to which partition.
 """
 
 from collections.abc import Iterator
@@ -32,10 +32,10 @@ from headrace.records.varints import Integers, varint_sizes, write_varints, zigz
 
 _SLAB_BYTES = 32 * 1024 * 1024
 _LAYOUT_BYTES = 2 * 1024 * 1024
-"""Few enough bytes for the processor's cache."""
+"""Few enough bytes for the CPU cache."""
 _MAX_RECORD_BYTES = 1 << 30
 _FRONT_BYTES_MAX = 5 + 1 + 10 + 5
-"""Length, attributes, time and offset of a record at their longest."""
+"""The maximum size of the length, attributes, timestamp and offset of a record."""
 _SEQUENCE_MASK = 0x7FFF_FFFF
 _MILLISECONDS = pa.timestamp("ms", tz="UTC")
 
@@ -51,7 +51,7 @@ def encode(
     base_sequence: int = NO_SEQUENCE,
     transactional: bool = False,
 ) -> list[bytes]:
-    """The rows as record batches; see above."""
+    """Encode the rows as record batches; see the module's description."""
     header = BatchHeader(
         base_offset=0,
         length=0,
@@ -84,7 +84,7 @@ def encode(
 
 
 def _slabs(columns: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch | pa.Table]:
-    """Parts that are laid out at a time: many batches each, and far from the 2 GiB that an Arrow column can hold."""
+    """Split the rows into parts of many batches each, far below the 2 GiB limit of an Arrow column."""
     count = columns.num_rows
     if count > 1 and columns.nbytes + count * _FRONT_BYTES_MAX > _SLAB_BYTES:
         yield from _slabs(columns.slice(0, count // 2))
@@ -98,15 +98,15 @@ def _slabs(columns: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch | pa.T
 class RecordColumns(NamedTuple):
     keys: pa.Array
     key_lengths: Integers
-    """-1 for a null, also below."""
+    """-1 for a null, as in the columns below."""
     values: pa.Array
     value_lengths: Integers
     times: Integers
     headers: pa.Array | None
-    """Header count and headers as bytes, if any row has some."""
+    """The encoded header count and headers of each row; None if no row has any."""
 
     def sizes_at_most(self) -> Integers:
-        """The bytes that each takes as a record, wherever in a batch it comes to stand."""
+        """The maximum encoded size of each row, at any position in a batch."""
         sizes = varint_sizes(zigzag(self.key_lengths)) + varint_sizes(zigzag(self.value_lengths))
         sizes += np.maximum(self.key_lengths, 0) + np.maximum(self.value_lengths, 0)
         sizes += 1 if self.headers is None else _lengths(self.headers)
@@ -158,7 +158,7 @@ def _bounds(column: pa.Array) -> npt.NDArray[np.int32]:
 
 
 def _batches(rows: RecordColumns, room_bytes: int) -> Iterator[tuple[Integers, memoryview]]:
-    """The times and the records of each batch, when a batch has room for so many bytes but takes a row in any case."""
+    """The timestamps and the records of each batch of at most `room_bytes`, or of a single row if that is larger."""
     ends = np.cumsum(rows.sizes_at_most())
     row = 0
     while row < len(ends):
@@ -176,7 +176,7 @@ def _batches(rows: RecordColumns, room_bytes: int) -> Iterator[tuple[Integers, m
 
 
 def _laid_out(rows: RecordColumns, starts: Integers) -> tuple[npt.NDArray[np.int32], memoryview]:
-    """The records of these rows one after another, and the places where each begins and the last one ends.
+    """Encode the records of these rows contiguously. Returns the start positions, then the end, and the bytes.
 
     `starts` are the first rows of the batches.
     """
@@ -208,7 +208,7 @@ def _laid_out(rows: RecordColumns, starts: Integers) -> tuple[npt.NDArray[np.int
 
 
 def _numbers(*columns: tuple[npt.NDArray[np.uint64], Integers]) -> pa.Array:
-    """A binary column: in each row, one after another, the numbers of these columns, given with their sizes."""
+    """A binary column that concatenates, in each row, the varints of these columns, given with their sizes."""
     bounds = np.zeros(len(columns[0][0]) + 1, np.int32)
     np.cumsum(sum(sizes for _, sizes in columns), out=bounds[1:])
     data = np.empty(bounds[-1], np.uint8)
@@ -220,7 +220,7 @@ def _numbers(*columns: tuple[npt.NDArray[np.uint64], Integers]) -> pa.Array:
 
 
 def _header_bytes(headers: pa.Array) -> pa.Array | None:
-    """For each row the number of headers and the headers, as they are written; None if no row has any."""
+    """The encoded header count and headers of each row; None if no row has any."""
     pairs = headers.flatten()
     if not len(pairs):
         return None

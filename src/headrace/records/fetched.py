@@ -1,7 +1,7 @@
-"""Which record batches of a Fetch response a reader gets, and their records one by one.
+"""Selects the record batches of a Fetch response for a reader, and decodes their records one by one.
 
 `columns` decodes the same batches in bulk, with numpy and Arrow; nothing here needs either. Left out are control
-batches, batches outside of the offsets asked for, a batch that is cut off at the end of the response and, where
+batches, batches outside of the requested offsets, a batch that is cut off at the end of the response and, where
 `aborted` lists the aborted transactions of the response (read_committed), theirs. Checksums are verified.
 """
 
@@ -30,7 +30,7 @@ _MAGIC_AT = 16
 
 
 class AbortedTransaction(Protocol):
-    """An entry of a Fetch response; kio's fits."""
+    """An aborted transaction in a Fetch response; kio's class fits."""
 
     @property
     def producer_id(self) -> int: ...
@@ -48,7 +48,7 @@ class FetchedBatch(NamedTuple):
 
 
 def next_offset(buffer: Buffer, default: int) -> int:
-    """The offset behind the last whole batch in `buffer`, whatever the batch holds; `default` without any."""
+    """The offset after the last whole batch in `buffer`, whatever it holds; `default` if there is none."""
     for _, header in iter_headers(buffer):
         default = header.next_offset
     return default
@@ -76,7 +76,7 @@ def read_records(
 def batches_in(
     view: memoryview, first_offset: int, below: int, aborted: Sequence[AbortedTransaction] | None
 ) -> Iterator[FetchedBatch]:
-    """The whole batches with records for the reader, each with its checksum verified."""
+    """The whole batches with records for the reader; checksums are verified."""
     ongoing: set[int] = set()
     to_come = sorted(aborted or (), key=lambda entry: entry.first_offset, reverse=True)
     end = 0
@@ -110,12 +110,12 @@ def _check(view: memoryview, start: int, end: int, header: BatchHeader) -> None:
 
 
 def _header(view: memoryview, position: int) -> BatchHeader | None:
-    """The header of the whole batch at `position`; None if the rest is less than one."""
+    """The header of the batch at `position`; None if the batch is cut off."""
     left = len(view) - position
     if left > _MAGIC_AT and view[position + _MAGIC_AT] < MAGIC:
         raise CorruptBatch(
             f"the records at byte {position} are of version {view[position + _MAGIC_AT]}, from before Kafka 0.11, and "
-            "cannot be read: write them anew with a newer client"
+            "cannot be read: write them again with a newer client"
         )
     if left < HEADER_SIZE:
         return None

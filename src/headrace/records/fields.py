@@ -1,9 +1,9 @@
-"""Where the fields of many records lie, found for all of them at once. The fast half of `columns`.
+"""Finds the fields of many records at once: the fast path of `columns`.
 
-Only the starts of the records need a walk, as each length has to be read before the next start is known: through many
-batches at once if they are small, one by one in a large one, but for records that are all of one size. Every other
-field is read with one pass over all records. The walk checks nothing. It is the passes after it that prove the chain:
-each record ends where the next one begins, the last one ends with its batch, and every field lies inside its record.
+Only the starts of the records need a walk, as each length must be read before the next start is known: through many
+batches at once if they are small, record by record in a large one, except for runs of records of one size. Every other
+field is read in one pass over all records. The walk checks nothing. The passes after it prove the chain: each record
+ends where the next one begins, the last one ends with its batch, and every field lies inside its record.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,17 +20,17 @@ from headrace.runtime.varint import VarintTooLong, read_uvarint
 
 _MIN_RECORD_BYTES = 7
 _SKIPS = [1 + (byte >> 1) if byte < 0x80 else 2 + ((byte & 0x7F) >> 1) for byte in range(256)]
-"""By the first byte of a length: how far it is to the next record, as far as that byte tells."""
+"""The distance to the next record by the first byte of a length, as far as that byte determines it."""
 _STEP_WORTH_RECORDS = 160
 """One step through many batches at once takes as long as a walk over this many records."""
 _STRETCH = 64
-"""After so many records it is worth a look whether those that follow are of one size."""
+"""After so many records, check whether the following ones are of one size."""
 _MOST_HEADERS = 1000
-"""Headers are read in as many passes as a record has of them: one with more is left to the slow way."""
+"""One pass reads one header of each record: a record with more headers than this goes to the slow path."""
 
 
 class BatchRecords(NamedTuple):
-    """The decompressed records of one batch, from `start` to `end` of some buffer."""
+    """The decompressed records of one batch, from `start` to `end` of a buffer."""
 
     start: int
     end: int
@@ -39,7 +39,7 @@ class BatchRecords(NamedTuple):
 
 class Headers(NamedTuple):
     counts: Integers
-    """Headers of each record; those of one record follow each other in the fields below."""
+    """The number of headers of each record; those of one record are adjacent in the fields below."""
     key_starts: Integers
     key_lengths: Integers
     value_starts: Integers
@@ -67,7 +67,7 @@ class Fields(NamedTuple):
 def read_fields(buffer: Buffer, sections: Sequence[BatchRecords]) -> Fields:
     """The fields of all records of these sections, which hold at least one.
 
-    `InvalidRecord`, without much of a reason, if anything is odd: the slow way then has the last word.
+    Raises `InvalidRecord`, without an exact reason, if anything is malformed: the slow path then decides.
     """
     data = np.frombuffer(buffer, np.uint8)
     section_starts, section_ends, bases, last_deltas, base_times, max_times, appended, counts = np.array(
@@ -129,7 +129,7 @@ def read_fields(buffer: Buffer, sections: Sequence[BatchRecords]) -> Fields:
 
 
 def read_headers(buffer: Buffer, fields: Fields) -> Headers:
-    """The headers of records that `read_fields` has found."""
+    """The headers of the records that `read_fields` found."""
     data = np.frombuffer(buffer, np.uint8)
     counts, at = read_varints(data, fields.headers_starts)
     if counts.min() < 0 or counts.max() > _MOST_HEADERS or (2 * counts > fields.ends - at).any():
@@ -167,7 +167,7 @@ def _starts(buffer: Buffer, data: Bytes, section_starts: Integers, counts: Integ
 
 
 def _starts_side_by_side(data: Bytes, section_starts: Integers, counts: Integers) -> Integers:
-    """The n-th start of every batch in one step. The longest come first: the ones that go on are then a prefix."""
+    """Find the n-th start of every batch in one step. Longest batches first, so that unfinished ones are a prefix."""
     order = np.argsort(-counts, kind="stable")
     going_on = np.searchsorted(-counts[order], -np.arange(counts.max()), side="left")
     places = (np.cumsum(counts) - counts)[order]
@@ -182,7 +182,7 @@ def _starts_side_by_side(data: Bytes, section_starts: Integers, counts: Integers
 
 
 def _walk(buffer: Buffer, data: Bytes, at: int, count: int) -> Iterator[Sequence[int]]:
-    """The starts of the records of one batch, stretch by stretch: those that are all of one size are seen at once."""
+    """The starts of the records of one batch, in runs: a run of records of one size is found in one step."""
     reach = _STRETCH
     while count > 0:
         *stretch, at = _one_by_one(buffer, at, min(count, _STRETCH))
@@ -202,7 +202,7 @@ def _walk(buffer: Buffer, data: Bytes, at: int, count: int) -> Iterator[Sequence
 
 
 def _same_size(data: Bytes, at: int, size: int, most: int) -> int:
-    """How many records, of `most` from `at` on, say the same length as the one before, which has `size` bytes."""
+    """How many of `most` records from `at` on have the same length as the one before, which has `size` bytes."""
     most = min(most, (len(data) - at) // size)
     same = np.ones(most, np.bool_)
     for before in range(at - size, at - size + INT32_BYTES):
@@ -213,8 +213,8 @@ def _same_size(data: Bytes, at: int, size: int, most: int) -> int:
 
 
 def _one_by_one(buffer: Buffer, at: int, count: int) -> Iterator[int]:
-    """The starts of so many records, and the place behind the last. Python's own pace, so the common lengths, of one
-    and two bytes, cost as little as they can."""
+    """The starts of `count` records, and the end of the last. A Python loop, so lengths of one and two bytes, the
+    common ones, are decoded inline."""
     skips = _SKIPS
     for _ in repeat(None, count):
         yield at
@@ -231,6 +231,6 @@ def _one_by_one(buffer: Buffer, at: int, count: int) -> Iterator[int]:
 
 
 def _behind_long(buffer: Buffer, at: int) -> int:
-    """The place behind a record whose length takes more than two bytes."""
+    """The end of a record whose length has more than two bytes."""
     coded, at = read_uvarint(buffer, at)
     return at + (coded >> 1)

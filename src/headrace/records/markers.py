@@ -3,10 +3,9 @@
 key    version (int16, 0), type (int16): 0 abort, 1 commit
 value  version (int16, 0), coordinator epoch (int32)
 
-A coordinator epoch is that of the shard of `__transaction_state`, followed by a number in the lowest twelve bits: how
-often the coordinator has not heard what became of a marker of this producer. One that it sends again has a larger
-epoch, and so the one before, should it arrive late, is refused where the second was written. It could otherwise end the
-next transaction.
+A coordinator epoch is that of the shard of `__transaction_state`, followed by a count in the lowest twelve bits: how
+often the coordinator got no answer for a marker of this producer. A marker that is sent again has a larger epoch, so
+the first, should it arrive late, is refused where the second was written. It could otherwise end the next transaction.
 """
 
 from struct import Struct
@@ -31,12 +30,12 @@ class Marker(NamedTuple):
 
 
 def coordinator_epoch(shard_epoch: int, doubts: int) -> int:
-    """The epoch for markers of a coordinator that has not heard of so many earlier ones of the same producer."""
+    """The epoch for markers of a coordinator that got no answer for `doubts` earlier markers of this producer."""
     return min(shard_epoch, _SHARD_EPOCH_MAX) << _DOUBT_BITS | min(doubts, _DOUBTS_MAX)
 
 
 def build_marker(producer_id: int, producer_epoch: int, marker: Marker, now_ms: int) -> bytes:
-    """The batch that commits or aborts what this producer wrote."""
+    """Build the control batch that commits or aborts the transaction of this producer."""
     key = _KEY.pack(0, _COMMIT if marker.committed else _ABORT)
     value = _VALUE.pack(0, marker.coordinator_epoch)
     return build_batch(
@@ -49,7 +48,7 @@ def build_marker(producer_id: int, producer_epoch: int, marker: Marker, now_ms: 
 
 
 def read_marker(batch: Buffer, header: BatchHeader) -> Marker | None:
-    """What a control batch says; None if it ends no transaction: another kind of control record, or an emptied one."""
+    """The marker in a control batch; None if it ends no transaction: another control record, or an empty batch."""
     for record in iter_records(batch, header):
         if record.key is None or len(record.key) < _KEY.size:
             raise InvalidRecord("a control record has a key of less than four bytes")

@@ -1,8 +1,8 @@
-"""Which rows of a block go to which partition.
+"""Assigns the rows of a block to partitions.
 
-By the partition a row names, else by its key as Java's producer does (murmur2), so a key is where every other client
-looks for it; rows with neither go to one partition for a run of rows, then to the next, so that batches get full.
-Nothing is kept between blocks: whoever has several of them says where the first run begins.
+A row goes to the partition that it names, else by its key as in Java's producer (murmur2), so that all clients agree
+on the partition of a key; rows with neither go to one partition for a run of rows, then to the next, so that batches
+get full. There is no state between blocks: a caller with several blocks passes the partition of the first run.
 """
 
 import numpy as np
@@ -29,7 +29,7 @@ def rows_by_partition(
     """The rows of each partition that gets any, ascending.
 
     `keys` (binary or string) and `explicit` (integers) are columns of the block, null where a row has none. The n-th
-    row with neither goes to partition `start + n // run_rows`, round and round; a `run_rows` of 1 deals them out.
+    row with neither goes to partition `start + n // run_rows`, modulo their number; a `run_rows` of 1 is round robin.
     """
     chosen = np.full(rows, -1, np.int64)
     if explicit is not None:
@@ -47,14 +47,14 @@ def rows_by_partition(
     if len(free):
         chosen = chosen.copy()
         chosen[free] = (start + np.arange(len(free)) // run_rows) % partitions
-    # numpy sorts numbers of 16 bits by radix, several times as fast as others.
+    # numpy has a radix sort for 16-bit integers, several times as fast as its other sorts.
     order = np.argsort(chosen.astype(np.uint16) if partitions <= 1 << 16 else chosen, kind="stable")
     numbers, counts = np.unique(chosen, return_counts=True)
     return dict(zip(numbers.tolist(), np.split(order, np.cumsum(counts))[:-1], strict=True))
 
 
 def murmur2(keys: pa.Array) -> npt.NDArray[np.uint32]:
-    """MurmurHash2 with Kafka's seed of every key; of a null something that means nothing."""
+    """MurmurHash2 of every key with Kafka's seed; the value for a null is undefined."""
     keys = keys.cast(pa.binary()).fill_null(b"")
     if not len(keys):
         return np.zeros(0, np.uint32)
@@ -65,7 +65,7 @@ def murmur2(keys: pa.Array) -> npt.NDArray[np.uint32]:
     data = np.frombuffer(keys.buffers()[2] or b"", np.uint8)
     hashes = np.uint32(_SEED) ^ lengths.astype(np.uint32)
     words = lengths // 4
-    # The longest come first: those that have an n-th word are a prefix.
+    # Longest keys first, so that those with an n-th word are a prefix.
     for step, active in enumerate(np.searchsorted(-words, -np.arange(words[0]), side="left").tolist()):
         k = _word(data, at[:active] + 4 * step, 4) * _M
         hashes[:active] = (hashes[:active] * _M) ^ ((k ^ (k >> np.uint32(24))) * _M)

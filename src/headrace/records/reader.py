@@ -1,10 +1,10 @@
-"""The records inside a batch. The broker's hot path never comes here: compaction, key checks and tools do.
+"""Decodes the records inside a batch. Not on the broker's hot path: compaction, key checks and tools use it.
 
     record   length varint, attributes 1 byte, timestamp delta varlong, offset delta varint,
              key length varint (-1: null), key, value length varint (-1: null), value,
              header count varint, then per header: key length, key, value length (-1: null), value
 
-Integers are zigzag-coded. Whatever the bytes, only a `RecordError` is raised: every length is checked against the bytes
+Integers are zigzag-coded. For any input, only a `RecordError` is raised: every length is checked against the bytes
 that are left before it is used, counts are bounded by bytes, and decompression is bounded by a cap.
 """
 
@@ -22,7 +22,7 @@ _MIN_RECORD_BYTES = 7
 _MIN_HEADER_BYTES = 2
 _MOST_NUMBER_BYTES = 9
 _NULL = 1
-"""A length of -1, as it is coded."""
+"""A length of -1, encoded."""
 _NO_HEADERS = b"\0"
 _KNOWN_HEADERS = 8
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
@@ -37,12 +37,12 @@ class Record(NamedTuple):
 
 
 class RecordSpan(NamedTuple):
-    """Where a record lies in the decompressed records of its batch, without copying anything out of them."""
+    """The position of a record in the decompressed records of its batch; nothing is copied."""
 
     offset_delta: int
     timestamp_delta: int
     tail: int
-    """The position after the timestamp delta: what follows is the same whatever the base timestamp."""
+    """The position after the timestamp delta: the rest does not depend on the base timestamp."""
     key_start: int
     key_end: int
     """-1 for a null key."""
@@ -56,9 +56,9 @@ class RecordSpan(NamedTuple):
 def iter_records(
     batch: Buffer, header: BatchHeader | None = None, *, max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
 ) -> Iterator[Record]:
-    """The records of one batch. With its `header` at hand (from `check_batch`) the checksum is not computed again.
+    """The records of one batch. With its `header` (from `check_batch`) the checksum is not computed again.
 
-    Records come one by one: those before a malformed one are given before the `RecordError` is raised.
+    Records are decoded lazily: those before a malformed one are yielded before the `RecordError` is raised.
     """
     if header is None:
         header = check_batch(batch)
@@ -71,22 +71,22 @@ def records_in(data: bytes, header: BatchHeader) -> Iterator[Record]:
 
 
 def fields_in(data: bytes, header: BatchHeader) -> Iterator[tuple[int, int, bytes | None, bytes | None, Headers]]:
-    """The same as plain tuples, for those who take them apart at once."""
+    """Like `records_in`, as plain tuples, for callers that unpack them at once."""
     base_offset = header.base_offset
     base_timestamp = header.base_timestamp
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
     count = _checked_count(data, header)
     last_delta = header.last_offset_delta
     size = len(data)
-    # The numbers of a record are looked at before it is known whether they are there.
+    # Padding: the varints of a record are read before their bounds are checked.
     padded = data + bytes(_MOST_NUMBER_BYTES)
     known: dict[bytes, Headers] = {_NO_HEADERS: ()}
     position = 0
     previous_delta = -1
     try:
         for index in range(count):
-            # Most records have no key, numbers of one or two bytes, and no headers, or the same as others: those are
-            # read here, and everything else, also what is wrong, by `_span`.
+            # Most records have no key, varints of one or two bytes, and no headers, or the same as others: those are
+            # decoded here; everything else, malformed records included, by `_span`.
             at = position
             length = padded[at]
             at += 1
@@ -143,21 +143,21 @@ def fields_in(data: bytes, header: BatchHeader) -> Iterator[tuple[int, int, byte
 
 
 def wrap_int64(value: int) -> int:
-    """`value` as 64-bit arithmetic gives it, which is how clients add timestamp deltas."""
+    """Wrap `value` to a signed 64-bit integer: clients add timestamp deltas in such arithmetic."""
     if _INT64_MIN <= value <= _INT64_MAX:
         return value
     return (value - _INT64_MIN) % 2**64 + _INT64_MIN
 
 
 def decompressed(batch: Buffer, header: BatchHeader, *, max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
-    """The records section of a batch, out of its codec."""
+    """The decompressed records section of a batch."""
     if not HEADER_SIZE <= header.size <= len(batch):
         raise CorruptBatch(f"a record batch claims {header.size} bytes, {len(batch)} are there")
     return decompress(header.codec, memoryview(batch)[HEADER_SIZE : header.size], max_decompressed_bytes)
 
 
 def spans(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
-    """Each record's place in `data`, the decompressed records of the batch with this header, all of it checked."""
+    """The checked position of each record in `data`, the decompressed records of the batch with this header."""
     count = _checked_count(data, header)
     position = 0
     previous_delta = -1
@@ -197,7 +197,7 @@ def _checked_span(data: bytes, position: int, index: int, previous_delta: int, l
 
 
 def _span(data: bytes, position: int, index: int) -> RecordSpan:
-    # One-byte varints, by far the most, are decoded in place: this loop is what compaction spends its time in.
+    # One-byte varints, by far the most frequent, are decoded inline: compaction spends most of its time here.
     byte = data[position]
     if byte < 0x80:
         length = (byte >> 1) ^ -(byte & 1)
@@ -260,7 +260,7 @@ def _field(data: bytes, position: int, end: int, index: int, name: str) -> tuple
 
 
 def _headers(data: bytes, position: int) -> Headers:
-    """The headers at a place that `spans` has checked. Keys that are not UTF-8 are shown as well as can be."""
+    """The headers at a position that `spans` has checked. Invalid UTF-8 in keys is replaced."""
     count, position = read_varint(data, position)
     end = len(data)
     headers = []

@@ -1,4 +1,4 @@
-"""The Arrow types of records in columns: those of Spark's Kafka source."""
+"""The Arrow schema of decoded records: that of Spark's Kafka source."""
 
 import pyarrow as pa
 
@@ -20,5 +20,5 @@ _WITH_HEADERS = _PLAIN.append(pa.field("headers", HEADERS))
 
 
 def schema(*, headers: bool = False) -> pa.Schema:
-    """The columns that `decode` gives."""
+    """The schema of the batches that `decode` yields."""
     return _WITH_HEADERS if headers else _PLAIN

@@ -1,7 +1,7 @@
-"""What a topic accepts from a producer. Called for every batch, after `check_batch` and before the append.
+"""Validates a producer's batches against the settings of their topic, after `check_batch` and before the append.
 
-Only the header is looked at, so that the cost does not depend on the batch, with one exception: a compacted topic is
-useless for records without a key, so there the records are walked. Nothing about a producer's state is checked here.
+Only the header is read, so that the cost does not depend on the batch size, with one exception: records of a compacted
+topic need a key, so there the records are decoded. The producer's state is not checked here.
 """
 
 from headrace.config.topic import TopicSettings
@@ -21,7 +21,7 @@ from headrace.records.compression import MAX_DECOMPRESSED_BYTES, Codec
 from headrace.records.reader import decompressed, spans
 
 ZSTD_FROM_VERSION = 7
-"""The first Produce version whose clients are sure to know zstd."""
+"""The first Produce version whose clients are certain to support zstd."""
 
 _BROKER_ONLY = CONTROL | DELETE_HORIZON | LOG_APPEND_TIME
 _HIGHEST_CODEC = int(Codec.ZSTD)
@@ -37,9 +37,9 @@ def validate_for_topic(
     request_version: int,
     max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
 ) -> Buffer:
-    """`batch` itself, or a copy stamped with the time of arrival where the topic wants that; else a `RecordError`.
+    """`batch` itself, or a copy with log-append time if the topic has that; `RecordError` if it is invalid.
 
-    `batch` is the whole of what the producer sent for one partition and `header` what `check_batch` made of it.
+    `batch` is all that the producer sent for one partition, and `header` the result of `check_batch`.
     """
     size = header.size
     if len(batch) != size:
@@ -55,7 +55,7 @@ def validate_for_topic(
     codec = header.codec
     if codec > _HIGHEST_CODEC:
         raise UnsupportedCodec(f"compression codec {codec} is unknown: use none, gzip, snappy, lz4 or zstd")
-    # Where the topic is of zstd it may be us who compressed the batch.
+    # With compression.type=zstd the broker itself may have compressed the batch.
     if codec == _ZSTD and request_version < ZSTD_FROM_VERSION and settings.compression_type != "zstd":
         raise UnsupportedCodec(f"zstd needs Produce version {ZSTD_FROM_VERSION}, the request has {request_version}")
     if header.producer_id >= 0:

@@ -1,7 +1,7 @@
-"""Zigzag-coded integers, many at a time: read at, or written to, a whole array of places with numpy.
+"""Reads and writes zigzag-encoded varints at a whole array of positions, with numpy.
 
-Nothing is read outside the buffer: a place that lies beyond it reads as the nearest byte, and the caller, who checks
-every place against the bounds of its record afterwards, throws such a number away.
+Nothing is read outside the buffer: a position beyond it reads as the nearest byte, and the caller, which checks every
+position against the bounds of its record afterwards, discards such a number.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ _NONE = np.empty(0, np.int64)
 
 
 def read_varints(data: Bytes, places: Integers, max_bytes: int = INT32_BYTES) -> tuple[Integers, Integers]:
-    """The numbers at `places` and the places behind them; `InvalidRecord` if one is longer than its type allows."""
+    """The numbers at `places` and their end positions; `InvalidRecord` if one is longer than its type allows."""
     numbers, after, wrong = try_varints(data, places, max_bytes)
     if len(wrong):
         raise InvalidRecord(f"a record has a number that is longer than {max_bytes} bytes or does not fit its type")
@@ -26,7 +26,7 @@ def read_varints(data: Bytes, places: Integers, max_bytes: int = INT32_BYTES) ->
 
 
 def try_varints(data: Bytes, places: Integers, max_bytes: int = INT32_BYTES) -> tuple[Integers, Integers, Integers]:
-    """The same, but what is longer than its type allows is told, by index, and its number means nothing."""
+    """Like `read_varints`, but returns the indexes of varints that are too long, whose numbers are undefined."""
     first = data.take(places, mode="clip")
     after = places + 1
     if not (first & 0x80).any():
@@ -34,7 +34,7 @@ def try_varints(data: Bytes, places: Integers, max_bytes: int = INT32_BYTES) -> 
         return (value >> 1) ^ -(value & 1), after, _NONE
     value = (first & 0x7F).astype(np.int64)
     longer = first >= 0x80
-    # None stands for all of them, as long as all go on.
+    # None stands for all rows, while all varints continue.
     rows = None if longer.all() else np.flatnonzero(longer)
     wrong = _NONE
     for shift in range(7, 7 * max_bytes, 7):
@@ -62,17 +62,17 @@ def try_varints(data: Bytes, places: Integers, max_bytes: int = INT32_BYTES) -> 
         wrong = np.arange(len(places)) if rows is None else np.union1d(rows, wrong)
     if max_bytes == INT32_BYTES:
         wrong = np.union1d(wrong, np.flatnonzero(value >> 32)) if (value >> 32).any() else wrong
-    # The shift must bring in zeros: a number of 64 bits has its uppermost one set.
+    # The shift must be logical: a 64-bit number may have its highest bit set.
     return (value.view(np.uint64) >> np.uint64(1)).view(np.int64) ^ -(value & 1), after, wrong
 
 
 def zigzag(numbers: Integers) -> npt.NDArray[np.uint64]:
-    """The numbers as they are written, seven bits to a byte."""
+    """The numbers in zigzag encoding, before they are split into seven bits per byte."""
     return ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
 
 
 def varint_sizes(coded: npt.NDArray[np.uint64]) -> Integers:
-    """The bytes that each of these takes."""
+    """The encoded size of each number."""
     sizes = np.ones(len(coded), np.int64)
     for shift in range(7, 70, 7):
         longer = coded >= np.uint64(1 << shift)
@@ -83,7 +83,7 @@ def varint_sizes(coded: npt.NDArray[np.uint64]) -> Integers:
 
 
 def write_varints(data: Bytes, places: Integers, coded: npt.NDArray[np.uint64], sizes: Integers) -> None:
-    """Write the numbers of these sizes to these places, which have room for them."""
+    """Write numbers of these sizes at these positions; the buffer must have room for them."""
     rest, at, left = coded, places, sizes
     while len(rest):
         byte = (rest & np.uint64(0x7F)).astype(np.uint8)
