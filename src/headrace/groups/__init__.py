@@ -1,1 +1,1 @@
-"""Consumer groups: who reads what, and how far they have read."""
+"""Group coordination: membership, assignments and committed offsets."""

@@ -1,15 +1,15 @@
-"""Who reads which partition: the assignors of consumer groups that are assigned by the broker (KIP-848). Pure.
+"""Server-side assignors of consumer groups (KIP-848) and share groups (KIP-932). Pure.
 
-Every assignor promises, for the same input always the same output, in which every partition of a subscribed topic
-belongs to exactly one of its subscribers, and nothing else is assigned.
+Every assignor is deterministic. It assigns every partition of a subscribed topic to exactly one of the topic's
+subscribers, and nothing else.
 
-- `uniform` spreads partitions evenly and moves as few as it can: no member has two partitions more than another one
-  that could take one of them. Members may subscribe to different topics.
-- `range` gives each subscriber of a topic a contiguous range of its partitions, so that those who read two topics with
-  the same number of partitions read the same partitions of both. The places are ordered by instance id, or by member id
-  for members without: a static member that restarts has the place that it had.
+- `uniform` balances partitions and is sticky: no member has two partitions more than another one that could take one of
+  them, and as few partitions move as possible. Members may subscribe to different topics.
+- `range` assigns each subscriber of a topic a contiguous range of its partitions, so that members that subscribe to two
+  topics with the same number of partitions get the same partitions of both. Members are ordered by instance id, or by
+  member id if they have none: a static member that restarts gets the same range.
 
-`assign_shared` is for share groups (KIP-932), where several members may have the same partition.
+`assign_shared` is for share groups, where several members may have the same partition.
 """
 
 from collections import defaultdict
@@ -27,18 +27,18 @@ class TopicIdPartition(NamedTuple):
 
 
 Assignment = frozenset[TopicIdPartition]
-"""What one member reads."""
+"""The partitions of one member."""
 
 
 class Subscriber(NamedTuple):
     topics: frozenset[UUID]
     held: Assignment = frozenset()
-    """What it was assigned before."""
+    """Its previous assignment."""
     instance_id: str | None = None
 
 
 Assignor = Callable[[Mapping[str, Subscriber], Mapping[UUID, int]], dict[str, Assignment]]
-"""From the members by id and the partition count of each topic to what each member reads."""
+"""Computes the assignment of each member from the members by id and the partition count of each topic."""
 
 
 def assign_range(members: Mapping[str, Subscriber], partition_counts: Mapping[UUID, int]) -> dict[str, Assignment]:
@@ -55,16 +55,16 @@ def assign_range(members: Mapping[str, Subscriber], partition_counts: Mapping[UU
 
 
 def assign_uniform(members: Mapping[str, Subscriber], partition_counts: Mapping[UUID, int]) -> dict[str, Assignment]:
-    """Keep what may be kept, give what is free to whoever has least, then move from the fullest to the emptiest.
+    """Retain valid assignments, assign free partitions to the least loaded members, then balance the loads.
 
-    Topics with the same subscribers are one pool. A move happens only where it leaves the giver with no less than the
-    taker, so the sum of squares of the loads falls with every move: it ends.
+    Topics with the same subscribers are one pool. A partition moves only if the giver is left with no fewer than the
+    taker, so the sum of squares of the loads falls with every move: the loop terminates.
     """
     pools = _pools(members, partition_counts)
     owned: dict[str, dict[int, list[TopicIdPartition]]] = {member_id: defaultdict(list) for member_id in members}
     loads = dict.fromkeys(members, 0)
     free = _keep_what_may_be_kept(members, pools, owned, loads)
-    # Those with few subscribers first: the others have more choice in who evens it out.
+    # Pools with few subscribers first: the others have more members to balance with.
     by_choice = sorted(range(len(pools)), key=lambda number: (len(pools[number].subscribers), number))
     for number in by_choice:
         _give(pools[number].subscribers, free[number], number, owned, loads)
@@ -77,16 +77,18 @@ def assign_uniform(members: Mapping[str, Subscriber], partition_counts: Mapping[
 
 
 def assign_shared(members: Mapping[str, Subscriber], partition_counts: Mapping[UUID, int]) -> dict[str, Assignment]:
-    """Spread partitions as `uniform` does. Whoever is left without, because there are more members than partitions, has
-    one together with others: so every partition has a member, every member whose topics exist has a partition, and
-    those who share are spread evenly."""
+    """Assign partitions as `uniform` does, then assign a shared partition to each member left without one.
+
+    Members are left without one where there are more members than partitions. As a result every partition has a member,
+    every member whose topics exist has a partition, and shared partitions have balanced numbers of members.
+    """
     assigned = assign_uniform(members, partition_counts)
     crowds: dict[TopicIdPartition, int] = defaultdict(int)
     for places in assigned.values():
         for place in places:
             crowds[place] += 1
     left_out = [member_id for member_id in sorted(members) if not assigned[member_id]]
-    # Those who may go on where they were choose first, as long as that is not more crowded than it must be.
+    # Members with a previous assignment choose first, and retain it if no candidate has fewer members.
     for member_id in sorted(left_out, key=lambda member_id: not members[member_id].held):
         topics = sorted(topic_id for topic_id in members[member_id].topics if topic_id in partition_counts)
         candidates = [TopicIdPartition(topic_id, at) for topic_id in topics for at in range(partition_counts[topic_id])]
@@ -102,7 +104,7 @@ ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniform, "range": assign_
 
 
 class _Pool(NamedTuple):
-    """The topics that the same members subscribe to."""
+    """Topics with the same set of subscribers."""
 
     subscribers: tuple[str, ...]
     topics: tuple[UUID, ...]
@@ -144,7 +146,7 @@ def _keep_what_may_be_kept(
     owned: dict[str, dict[int, list[TopicIdPartition]]],
     loads: dict[str, int],
 ) -> list[list[TopicIdPartition]]:
-    """Leave to members what they held and may still read; what is free then, by pool."""
+    """Retain previous assignments that are still valid. Returns the unassigned partitions by pool."""
     pool_of = {topic_id: number for number, pool in enumerate(pools) for topic_id in pool.topics}
     taken: set[TopicIdPartition] = set()
     for member_id in sorted(members):
@@ -187,7 +189,7 @@ def _even_out(
     owned: dict[str, dict[int, list[TopicIdPartition]]],
     loads: dict[str, int],
 ) -> bool:
-    """Move partitions of one pool until no subscriber has two more than another; whether anything moved."""
+    """Move partitions of one pool until no subscriber has two more than another. Returns whether any moved."""
     moved = False
     least = [(loads[member_id], member_id) for member_id in subscribers]
     most = [(-loads[member_id], member_id) for member_id in subscribers if owned[member_id][number]]
@@ -196,7 +198,7 @@ def _even_out(
     while least and most:
         low, taker = least[0]
         high, giver = -most[0][0], most[0][1]
-        # What lies in the heaps from before a member's load changed is dropped when it comes to the top.
+        # Heap entries that are stale because a member's load changed are dropped when they reach the top.
         if low != loads[taker]:
             heappop(least)
         elif high != loads[giver] or not owned[giver][number]:

@@ -2,14 +2,14 @@
 
     EMPTY ──join──▶ PREPARING ──all joined, or time is up──▶ COMPLETING ──the leader's sync──▶ STABLE
       ▲                │  ▲                                      │                               │
-      └──nobody left───┘  └──────────── join, leave, lost ───────┴───────────────────────────────┘
+      └──no members────┘  └──────────── join, leave, lost ───────┴───────────────────────────────┘
 
-Durable is what a leader's sync wrote (generation, members, assignments), a static member's change of id, and that a
-group became empty. Joins in progress are not: after a restart the members of the last stable generation are there, and
-a member that was about to join has to join again.
+Persisted are the result of the leader's sync (generation, members, assignments), a static member's change of id, and
+the change to EMPTY. Joins in progress are not: a restart restores the members of the last stable generation, and a
+member that was joining has to join again.
 
-A leader's assignment takes effect at once and is answered when it is committed; if it cannot be, the shard loads again
-and the group is what the log says.
+A leader's assignment takes effect at once and is answered when it is committed. If the commit fails, the shard reloads
+and the group is restored from the log.
 
 The members are in `roster.py`, the generation and its record in `generation.py`, the deadline of a phase in
 `rebalance_timer.py`.
@@ -35,7 +35,7 @@ from headrace.model.invariants import invariant
 from headrace.runtime.deferred import Deferred
 
 _RETRY_MS = 1_000
-"""Where only static members are left and none has joined: how soon to look again, at the least."""
+"""The minimum join phase when only static members remain and none of them has joined."""
 
 
 class ClassicGroup(Group):
@@ -55,12 +55,12 @@ class ClassicGroup(Group):
         return group
 
     def take_over(self, number: int, members: Sequence[Member], now: Now) -> GroupRecord:
-        """Members of a consumer group continue here: they have to join again. Returns the record of that."""
+        """Take over the members of a consumer group, which have to join again. Returns the group's record."""
         self._generation.take_over(number, members, now)
         self.start(now)
         return self._generation.record()
 
-    # -- what it is
+    # -- state
 
     @property
     def state(self) -> GroupState:
@@ -102,7 +102,7 @@ class ClassicGroup(Group):
         return self._generation.last_assignment(member_id)
 
     def replay(self, key: Key, value: Value | None) -> None:
-        """Nothing follows from a record while the group is here: `from_stored` makes a group of it."""
+        """Ignore the record: a classic group is restored by `from_stored` alone."""
 
     def tombstones(self) -> Sequence[GroupRecord]:
         return [(GroupKey(self.group_id), None)]
@@ -115,7 +115,7 @@ class ClassicGroup(Group):
         self._generation.check_commit(by, transactional=transactional, now=now)
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Members of classic groups do not identify themselves when they fetch."""
+        """Accept every fetch: members of classic groups do not identify themselves in it."""
 
     def is_subscribed_to(self, topic: str) -> bool:
         return self._generation.is_subscribed_to(topic)
@@ -168,7 +168,7 @@ class ClassicGroup(Group):
         if is_unchanged and (
             self.state is GroupState.COMPLETING or (self.state is GroupState.STABLE and not is_leader)
         ):
-            # The answer to its join may have been lost: it is in this generation, and gets the same answer again.
+            # The response to its join may have been lost: it is in this generation, and gets the same response.
             member.heard_of(now)
             out.append(Outcome((), [Reply(waiter, Result(self._generation.joined(member)))]))
             return
@@ -176,10 +176,10 @@ class ClassicGroup(Group):
         self._rebalance(now, out)
 
     def _replace_static(self, old: Member, wants: JoinRequest, waiter: Deferred[Any], now: Now, out: Effects) -> None:
-        """A static member came back without its id: it gets a new one, and the old one is fenced.
+        """Give a static member that rejoins without its member id a new one, and fence the old one.
 
-        The generation continues, unless the old member had to revoke partitions and join again: no other member would
-        do that, and those partitions would be assigned to nobody.
+        The generation continues, unless the old member had to revoke partitions and rejoin: no other member would do
+        that, and those partitions would remain unassigned.
         """
         assert old.instance_id is not None
         is_owed = self.protocol_type == CONSUMER and gives_up(old.subscription(self.protocol), old.assignment)
@@ -201,7 +201,7 @@ class ClassicGroup(Group):
             if wants.can_skip_assignment:
                 joined = joined._replace(skip_assignment=is_leader)
             else:
-                # With another leader in the answer it does not assign: the current assignment remains.
+                # With another leader in the response it does not assign: the current assignment remains.
                 joined = joined._replace(leader=old_leader or "", members=())
             out.append(Outcome([self._generation.record()], [Reply(waiter, Result(joined))]))
         else:
@@ -217,7 +217,7 @@ class ClassicGroup(Group):
     # -- rebalancing
 
     def _rebalance(self, now: Now, out: Effects) -> None:
-        """Membership changed: begin the join phase, or see whether it can end."""
+        """Begin the join phase after a membership change, or end it if it can end."""
         if self.state is GroupState.PREPARING:
             self._maybe_end_join_phase(now, out)
             return
@@ -235,7 +235,7 @@ class ClassicGroup(Group):
             self._maybe_end_join_phase(now, out)
 
     def _maybe_end_join_phase(self, now: Now, out: Effects) -> None:
-        """End it if everybody has joined, those with reserved ids included."""
+        """End the join phase if all members and all clients with reserved ids have joined."""
         if not self.members or (self._roster.has_all_joined and not self._timer.is_initial):
             self._end_join_phase(now, out)
 

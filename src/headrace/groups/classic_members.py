@@ -1,18 +1,18 @@
-"""Members of the classic protocol in a consumer group (KIP-848): what the group is for them. Pure.
+"""The classic protocol in a consumer group (KIP-848), for members that have not been upgraded yet. Pure.
 
-Such a group came to be when the first member of the consumer protocol joined a classic group, and will be a classic one
-again when the last of them is gone (`conversion.py`). For members of the classic protocol the epoch is the generation,
-no member leads, and a join does not wait for anybody:
+A classic group is upgraded when the first member of the consumer protocol joins, and downgraded when the last of them
+is gone (`conversion.py`). For members of the classic protocol the epoch is the generation, no member leads, and a join
+does not wait for other members:
 
-- a heartbeat is answered with "rebalance" when the group has a new epoch, when the member has something to give up, and
-  when everything that it waits for has become free;
-- its join says what it still owns, and takes it one step towards its target (`epoch_members.py`), as a heartbeat of
-  the consumer protocol does. One that gave up everything before, as eager clients do, gets all of its share that is
-  free; one that did not is first told to keep less, then joins again;
-- its sync is answered with what it may read now.
+- a heartbeat is answered with REBALANCE_IN_PROGRESS when the group has a new epoch, when the member has partitions to
+  revoke, and when all partitions that it waits for have become free;
+- a join reports the partitions that the member owns, and reconciles it by one step (`epoch_members.py`), as a heartbeat
+  of the consumer protocol does. A member that revoked everything before, as eager clients do, gets all free partitions
+  of its target; a cooperative one first gets a smaller assignment, then rejoins;
+- a sync is answered with the current assignment.
 
-One that does not join when it is told to, does not sync after it joined, or does not give up what it must within its
-rebalance timeout is removed. It learns so from its next heartbeat.
+A member that does not join on request, does not sync after its join, or does not revoke partitions within its rebalance
+timeout is removed. Its next heartbeat is answered with the error.
 """
 
 from collections.abc import Sequence
@@ -72,31 +72,34 @@ class ClassicMembers:
         waiter: Deferred[Result[Joined]],
         now: Now,
     ) -> Effects:
-        """Nobody is left of the consumer protocol: the last of them, a static one, is back with the classic one, or the
-        broker crashed, or did not allow the group to change its protocol until now."""
+        """Downgrade the group, which has no member of the consumer protocol left, and join the classic group.
+
+        The downgrade did not happen before because the last such member, a static one, now rejoins by the classic
+        protocol, because the broker crashed, or because the migration policy did not allow it until now.
+        """
         group, effects = self._roster.as_classic(others, image, now)
         if wants.member_id not in group.members:
             wants = wants._replace(member_id="", new_member_id=wants.member_id or wants.new_member_id)
         return effects + group.classic_join(wants._replace(needs_known_id=False), image, waiter, now)
 
     def _understood(self, wants: JoinRequest) -> MemberSubscription:
-        """What a member subscribes to, if it can be in one group with those that are here."""
+        """Decode a member's subscription; `InconsistentProtocol` if it does not fit the other members."""
         if wants.protocol_type != CONSUMER or not wants.protocols:
-            raise InconsistentProtocol(f"the group {self._group_id} is of consumers, and uses the consumer protocol")
+            raise InconsistentProtocol(f"the group {self._group_id} has the protocol type consumer")
         names = {name for name, _ in wants.protocols}
         for member in self._roster.state.members.values():
             classic = member.about.classic
             if classic is not None and member.member_id != wants.member_id:
                 names &= {name for name, _ in classic.protocols}
         if not names:
-            raise InconsistentProtocol(f"no protocol is spoken by all classic members of the group {self._group_id}")
+            raise InconsistentProtocol(f"the classic members of the group {self._group_id} have no protocol in common")
         subscription = read_subscription(wants.protocols[0][1])
         if subscription is None:
-            raise InconsistentProtocol("what the member subscribes to cannot be read")
+            raise InconsistentProtocol("the subscription of the member cannot be decoded")
         return subscription
 
     def _joining(self, wants: JoinRequest, draft: ConsumerDraft) -> ConsumerMember:
-        """The member that joins, as it was before; a new one, or one that takes another's place."""
+        """Return the joining member before the join: a known one, a new one, or the replacement of a static one."""
         known = self._roster.state.members.get(wants.member_id)
         if wants.instance_id is not None:
             holder = self._roster.state.static.get(wants.instance_id)
@@ -123,7 +126,7 @@ class ClassicMembers:
         for said, held in zip(protocol, (CONSUMER, spoken), strict=True):
             if said is not None and said != held:
                 raise InconsistentProtocol(f"the member {by.member_id} of {self._group_id} uses {held}, not {said}")
-        # One that has something to give up learns by this sync what that is, and joins again by itself.
+        # A member with partitions to revoke learns them from this sync, and rejoins by itself.
         if member.epoch < self._roster.state.about.epoch and member.phase is not MemberPhase.UNREVOKED:
             self._roster.heard_of(member, member, now, must_act=True, goes_on=True)
             raise rebalancing(self._group_id)

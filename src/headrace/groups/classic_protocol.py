@@ -1,13 +1,13 @@
-"""Requests of the classic group protocol, and the answers to them."""
+"""Requests and responses of the classic group protocol."""
 
 from typing import NamedTuple
 
 
 class JoinRequest(NamedTuple):
-    """A member that wants to be in the next generation."""
+    """A JoinGroup request: a client asks to be a member of the next generation."""
 
     member_id: str
-    """Empty for one that has none yet."""
+    """Empty if the client has none yet."""
     instance_id: str | None
     client_id: str
     client_host: str
@@ -15,13 +15,13 @@ class JoinRequest(NamedTuple):
     rebalance_timeout_ms: int
     protocol_type: str
     protocols: tuple[tuple[str, bytes], ...]
-    """What it can speak, best first, with what it says under each."""
+    """The protocols that it supports, preferred first, each with its metadata (for consumers the subscription)."""
     new_member_id: str
-    """The id it gets if it has none."""
+    """The id that the broker assigns if the client has none."""
     needs_known_id: bool = False
-    """Whether a member without an id is sent back with one, instead of being let in at once (KIP-394)."""
+    """Whether a client without a member id must rejoin with the one in the response (KIP-394)."""
     can_skip_assignment: bool = False
-    """Whether the client knows of leaders that need not assign (KIP-814)."""
+    """Whether the client supports SkipAssignment for a leader (KIP-814)."""
 
 
 class JoinedMember(NamedTuple):
@@ -31,7 +31,7 @@ class JoinedMember(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """A member is in a generation."""
+    """A JoinGroup response."""
 
     member_id: str
     generation: int
@@ -39,7 +39,7 @@ class Joined(NamedTuple):
     protocol: str | None
     leader: str
     members: tuple[JoinedMember, ...] = ()
-    """All of them, for the leader, which assigns."""
+    """All members in the response to the leader, which assigns; empty for the others."""
     skip_assignment: bool = False
 
 

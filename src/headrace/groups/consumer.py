@@ -1,15 +1,15 @@
-"""A group of the consumer protocol (KIP-848): the broker assigns, members follow at their own pace. Pure.
+"""A group of the consumer protocol (KIP-848): the broker assigns, members reconcile one by one. Pure.
 
-Each heartbeat says what changed with a member; each answer says what the member may read. The group has an epoch that
-rises when members, subscriptions or topics change, and a target: who shall read what at that epoch. Members go from
-what they read to their target one by one (`epoch_members.py`), without ever stopping all of them.
+Each heartbeat carries the changes of a member; each response carries its assignment. The group has an epoch, which
+rises when members, subscriptions or topics change, and a target assignment for that epoch. Members go from their
+current assignment to their target independently (`epoch_members.py`): a rebalance never stops all of them.
 
-Everything but deadlines is durable: after a restart members go on at the epoch at which they were. A member that is
-silent for the session timeout, or does not give up what it must within its own rebalance timeout, is removed; it learns
-so from its next heartbeat and joins again. A static member (one with an instance id) that says it comes back keeps its
-partitions for the session timeout, and whoever comes with its instance id takes its place.
+Everything but deadlines is persisted: after a restart members continue at their epoch. A member that sends no heartbeat
+for the session timeout, or does not revoke partitions within its rebalance timeout, is removed; its next heartbeat is
+answered with the error, and it rejoins. A static member (one with an instance id) that leaves temporarily retains its
+partitions for the session timeout; a member that joins with its instance id replaces it.
 
-Some members may speak the classic protocol: see `classic_members.py`.
+Some members may use the classic protocol: see `classic_members.py`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,11 +44,11 @@ from headrace.protocol.fields import check_name
 from headrace.runtime.deferred import Deferred
 
 _SUBSCRIPTION_MAX_CHARACTERS = 1024 * 1024
-"""They are one record."""
+"""The limit of all topic names of a member together: they are in one record."""
 
 
 class Heartbeat(NamedTuple):
-    """What a member says. None, or -1 for the timeout, where nothing changed."""
+    """A ConsumerGroupHeartbeat request. A field is None, or -1 for the timeout, if it did not change."""
 
     member_id: str
     epoch: int
@@ -59,13 +59,13 @@ class Heartbeat(NamedTuple):
     pattern: str | None = None
     assignor: str | None = None
     owned: Assignment | None = None
-    """What it reads."""
+    """The partitions that it owns."""
     client_id: str = ""
     client_host: str = ""
 
     @property
     def is_full(self) -> bool:
-        """Whether it says everything, as after a lost answer: then it is told everything."""
+        """Whether all fields are set, as after a lost response: then the response has the assignment."""
         return (
             self.rebalance_timeout_ms != -1
             and (self.topics is not None or self.pattern is not None)
@@ -104,7 +104,7 @@ class ConsumerGroup(EpochGroup[ConsumerValue, ConsumerMember, Assignment]):
     # -- the consumer protocol
 
     def heartbeat(self, beat: Heartbeat, image: ClusterImage, waiter: Deferred[Result[Beat]], now: Now) -> Effects:
-        """A member is alive, joins or leaves. `waiter` is resolved when the changes that follow are committed."""
+        """Handle a member's heartbeat, join or leave. `waiter` is resolved when the resulting records are committed."""
         if beat.epoch in (LEAVE, LEFT_FOR_NOW):
             return self._leave(beat, image, waiter, now)
         draft = self._roster.draft()
@@ -162,14 +162,14 @@ class ConsumerGroup(EpochGroup[ConsumerValue, ConsumerMember, Assignment]):
 
 
 def check_request(beat: Heartbeat, assignors: Sequence[str]) -> None:
-    """Refuse a heartbeat that no member may send, whatever the group is like."""
+    """Refuse a heartbeat that is invalid in any group."""
     check_member(beat)
     check_name(beat.member_id)
     if beat.epoch == JOIN:
         if beat.owned is None or beat.owned:
-            raise ProtocolError("a member that joins must have given up its partitions, and say so by an empty list")
+            raise ProtocolError("a member that joins must own no partitions, and send an empty list of them")
         if beat.topics is None and beat.pattern is None:
-            raise ProtocolError("a member that joins must say which topics it wants, by names or by a pattern")
+            raise ProtocolError("a member that joins must subscribe to topics, by names or by a pattern")
     if beat.assignor is not None and beat.assignor not in assignors:
         raise UnsupportedAssignor(f"there is no assignor {beat.assignor}: use {' or '.join(assignors)}")
     if sum(map(len, beat.topics or ())) > _SUBSCRIPTION_MAX_CHARACTERS:
@@ -182,7 +182,7 @@ def check_request(beat: Heartbeat, assignors: Sequence[str]) -> None:
 
 def _updated(wants: SubscriptionValue, beat: Heartbeat) -> SubscriptionValue:
     if beat.epoch == JOIN:
-        # Who joins says everything: whatever a static member wanted before under its instance id is past.
+        # A join has all fields: the earlier subscription of a static member with this instance id is discarded.
         wants = SubscriptionValue()
     timeout_ms = beat.rebalance_timeout_ms
     return SubscriptionValue(

@@ -15,7 +15,7 @@ class ConsumerMember(EpochMember[SubscriptionValue, Assignment]):
 
     @property
     def is_classic(self) -> bool:
-        """Whether it speaks the classic protocol."""
+        """Whether it uses the classic protocol."""
         return self.about.classic is not None
 
     @property
@@ -23,7 +23,7 @@ class ConsumerMember(EpochMember[SubscriptionValue, Assignment]):
         return self.epoch == LEFT_FOR_NOW or self.is_classic
 
     def session_timeout_ms(self, default_ms: int) -> int:
-        """Members of the classic protocol have one of their own."""
+        """The session timeout: the default, or that of its join for a member of the classic protocol."""
         return default_ms if self.about.classic is None else self.about.classic.session_timeout_ms
 
     def current(self) -> CurrentValue:

@@ -1,10 +1,10 @@
-"""What is stored of a consumer group (KIP-848) in `__consumer_offsets`, beside its record under `["group", group]`.
+"""The records of a consumer group (KIP-848) in `__consumer_offsets`.
 
 key                           value              meaning
-["group", group]              ["consumer-1", …]  the group: its epoch, that of its target, what it was made from
-["member", group, member]     ["member-1", …]    a member: who it is and what it wants
-["target", group, member]     ["target-1", …]    what the member shall read
-["current", group, member]    ["current-1", …]   what the member may read now, and what it has yet to give up
+["group", group]              ["consumer-1", …]  the group: its epoch, its target epoch, assignor and topics hash
+["member", group, member]     ["member-1", …]    a member: its identity and subscription
+["target", group, member]     ["target-1", …]    the target assignment of the member
+["current", group, member]    ["current-1", …]   the current assignment of the member, and partitions to revoke
 """
 
 from collections.abc import Iterable
@@ -36,20 +36,20 @@ class CurrentKey(msgspec.Struct, array_like=True, frozen=True, tag="current"):
 
 class ConsumerValue(msgspec.Struct, array_like=True, frozen=True, tag="consumer-1"):
     epoch: int = 0
-    """Raised whenever members, subscriptions or the topics they mean change."""
+    """Incremented whenever members, subscriptions or the subscribed topics change."""
     target_epoch: int = 0
-    """The epoch that the target assignment was made for."""
+    """The epoch for which the target assignment was computed."""
     assignor: str = ""
     topics_hash: bytes = b""
-    """Of the ids and partition counts of the subscribed topics, to notice that they changed."""
+    """A hash of the ids and partition counts of the subscribed topics, to detect changes."""
 
 
 class ClassicMember(msgspec.Struct, array_like=True, frozen=True):
-    """What is known of a member that speaks the classic protocol."""
+    """The additional fields of a member that uses the classic protocol."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
-    """What it can speak, best first, with what it says under each."""
+    """The protocols that it supports, preferred first, each with its subscription."""
 
 
 class SubscriptionValue(msgspec.Struct, array_like=True, frozen=True, tag="member-1"):

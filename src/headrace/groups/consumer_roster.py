@@ -1,4 +1,4 @@
-"""The members of a consumer group, of either protocol, and their way to the target. Pure."""
+"""The members of a consumer group, of either protocol, and their reconciliation. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -47,8 +47,8 @@ class ConsumerRoster(EpochRoster[ConsumerValue, ConsumerMember, Assignment]):
         owned: Assignment | None,
         image: ClusterImage,
     ) -> ConsumerMember:
-        """A member said what it subscribes to and reads: make another target if that calls for one, and take the member
-        one step towards its target."""
+        """Apply a member's subscription and owned partitions: compute a new target if needed, and reconcile the member
+        by one step."""
         member = replace(before, about=wants)
         is_new = before.member_id not in draft.members
         draft.put(member)
@@ -94,9 +94,9 @@ class ConsumerRoster(EpochRoster[ConsumerValue, ConsumerMember, Assignment]):
     ) -> tuple[ClassicGroup, Effects]:
         """Continue as a classic group with these members.
 
-        Its own records go first: what is not deleted before the record that takes the group's place would come back if
-        the group changed its protocol once more. They begin with another epoch: should a crash leave only some of them,
-        the remaining members have to join.
+        The tombstones of the consumer group come first: a record that is not deleted before the classic group's record
+        would reappear if the group were upgraded again. Before them comes a new epoch: if a crash leaves only some of
+        the records, the remaining members have to join.
         """
         group, record = to_classic(self.group_id, self.state.about.epoch, members, image, self.group_limits, now)
         draft = self.draft()

@@ -1,4 +1,4 @@
-"""The durable state of a consumer group. Pure."""
+"""The persisted state of a consumer group. Pure."""
 
 from collections.abc import Iterable
 
@@ -39,7 +39,7 @@ class ConsumerDraft(EpochDraft[ConsumerValue, ConsumerMember, Assignment]):
         return TargetValue(stored(target))
 
     def available(self, member_id: str, places: Assignment) -> Assignment:
-        """Those of some partitions that no other member has. Members removed in this draft have nothing."""
+        """Return the partitions that no other member has. Members removed in this draft have none."""
         return frozenset(place for place in places if self._is_free_for(member_id, place))
 
     def _is_free_for(self, member_id: str, place: TopicIdPartition) -> bool:

@@ -1,12 +1,12 @@
-"""A group with members goes from one protocol to the other. Pure.
+"""Online upgrade and downgrade of a group between the classic and the consumer protocol. Pure.
 
-To the consumer protocol: every member keeps what it may still read, at an epoch that is the generation, and goes on
-through the classic protocol, which the consumer group speaks as well (`classic_members.py`). What it may still read is
-what it was assigned in the last stable generation, and what it said it owns when it joined since; both hold also in the
-middle of a rebalance. One that has never been told it is a member is left out: it owns nothing, and joins again.
+Upgrade: every member retains its partitions, at an epoch equal to the generation, and continues to use the classic
+protocol, which the consumer group supports as well (`classic_members.py`). Its partitions are those assigned in the
+last stable generation and those that it reported as owned in a later join; both are valid also during a rebalance. A
+member whose first join has not been answered is left out: it owns nothing, and rejoins.
 
-To the classic protocol: members have to join, as in any rebalance, and say what they own or give it up. Until they all
-have, or their time is up, nobody is assigned anything.
+Downgrade: members have to rejoin, as in any rebalance, and report the partitions that they own or revoke them. No
+partition is assigned until all members have joined, or the rebalance timeout is over.
 """
 
 from collections.abc import Iterable, Sequence
@@ -46,17 +46,17 @@ Record = tuple[GroupKey | ConsumerKey, ConsumerGroupValue]
 
 
 def to_consumer(group: ClassicGroup, image: ClusterImage, limits: GroupLimits) -> list[Record]:
-    """The records that make a consumer group of a classic one; `GroupNotFound` says why it cannot become one."""
+    """Return the records that upgrade a classic group; `GroupNotFound` with the reason if that is not possible."""
     if not limits.consumer.can_upgrade:
         raise _cannot(group, "group.consumer.migration.policy does not allow it")
     if group.protocol_type != CONSUMER:
-        raise _cannot(group, f"its members are of the type {group.protocol_type}")
+        raise _cannot(group, f"it has the protocol type {group.protocol_type}")
     if len(group.members) > limits.consumer.max_size:
         raise _cannot(group, f"it has more members than group.consumer.max.size={limits.consumer.max_size}")
     members = [(member, _subscription(group, member)) for member in group.members.values() if not member.is_new]
     held = _held(group, members, image)
     epoch = group.generation
-    # The group comes first: should a crash leave the others out, members are sent to join, and no epoch goes back.
+    # The group comes first: if a crash loses the other records, members have to rejoin, and no epoch goes back.
     records: list[Record] = [(GroupKey(group.group_id), ConsumerValue(epoch, epoch))]
     for member, subscription in members:
         now = ConsumerMember(member.member_id, epoch=epoch, previous_epoch=epoch, assigned=held[member.member_id])
@@ -76,13 +76,13 @@ def to_classic(
     limits: GroupLimits,
     now: Now,
 ) -> tuple[ClassicGroup, GroupRecord]:
-    """A classic group of the members of a consumer group, all of which speak the classic protocol, and its record."""
+    """Downgrade a consumer group whose members all use the classic protocol. Returns the group and its record."""
     group = ClassicGroup(group_id, limits, now.wall_ms)
     return group, group.take_over(epoch, [_classic(member, image) for member in members], now)
 
 
 def places(named: Iterable[TopicPartitions], image: ClusterImage) -> Assignment:
-    """Partitions that clients name by their topics, as far as they exist."""
+    """Resolve partitions given by topic name to topic ids, and drop those that do not exist."""
     return frozenset(
         TopicIdPartition(topic.topic_id, partition)
         for name, partitions in named
@@ -93,7 +93,7 @@ def places(named: Iterable[TopicPartitions], image: ClusterImage) -> Assignment:
 
 
 def assignment_for(member: ConsumerMember, held: Assignment, image: ClusterImage) -> bytes:
-    """What a member of the classic protocol is told to read, in the version in which it subscribes."""
+    """Encode the assignment of a member of the classic protocol, in the version of its subscription."""
     subscription = None if member.about.classic is None else read_subscription(member.about.classic.protocols[0][1])
     names = image.topic_names
     named = ((names[topic_id], numbers) for topic_id, numbers in stored(held) if topic_id in names)
@@ -103,13 +103,13 @@ def assignment_for(member: ConsumerMember, held: Assignment, image: ClusterImage
 def _held(
     group: ClassicGroup, members: Sequence[tuple[Member, MemberSubscription]], image: ClusterImage
 ) -> dict[str, Assignment]:
-    """What each may still read. No partition is held by two, whatever the members say."""
+    """Return the partitions of each member. No two members get the same one, even if both report that they own it."""
     held: dict[str, Assignment] = {}
     taken: set[TopicIdPartition] = set()
     for member, _ in members:
         assigned = read_assignment(group.last_assignment(member.member_id))
         if assigned is None:
-            raise _cannot(group, "what its members were assigned cannot be read")
+            raise _cannot(group, "an assignment of its members cannot be decoded")
         held[member.member_id] = places(assigned, image) - taken
         taken |= held[member.member_id]
     for member, subscription in members:
@@ -123,7 +123,7 @@ def _held(
 def _subscription(group: ClassicGroup, member: Member) -> MemberSubscription:
     subscription = read_subscription(member.protocols[0][1])
     if subscription is None:
-        raise _cannot(group, f"what the member {member.member_id} subscribes to cannot be read")
+        raise _cannot(group, f"the subscription of the member {member.member_id} cannot be decoded")
     return subscription
 
 

@@ -1,7 +1,7 @@
 """The deadlines of the members of a group. Pure.
 
-A heartbeat moves a deadline later. The time to wake up is not moved with it: it is computed anew when it has come, so
-that a heartbeat costs no look at all members.
+A heartbeat moves a member's deadline later, but not the wake-up time: that is recomputed when it is reached, so that a
+heartbeat does not iterate over all members.
 """
 
 from typing import NamedTuple
@@ -12,8 +12,7 @@ from headrace.groups.group import Now
 class Deadline(NamedTuple):
     session_ms: float
     acts_by_ms: float | None = None
-    """When it must have done what it was asked to: give up holdings; for one of the classic protocol also to join, or
-    to ask for its assignment."""
+    """The deadline for revoking holdings; for a member of the classic protocol also for joining or syncing."""
 
     @property
     def next_ms(self) -> float:
@@ -24,7 +23,7 @@ class MemberDeadlines:
     def __init__(self) -> None:
         self._by_member: dict[str, Deadline] = {}
         self._wake_ms: float | None = None
-        """No deadline is earlier."""
+        """A lower bound of all deadlines."""
 
     def set(self, member_id: str, deadline: Deadline) -> None:
         self._by_member[member_id] = deadline
@@ -50,5 +49,5 @@ class MemberDeadlines:
         return [member_id for member_id, deadline in self._by_member.items() if deadline.next_ms <= now.ms]
 
     def rewind(self) -> None:
-        """Compute the time to wake up anew."""
+        """Recompute the wake-up time."""
         self._wake_ms = min((deadline.next_ms for deadline in self._by_member.values()), default=None)

@@ -1,7 +1,7 @@
-"""Consumer and streams groups as the machine and the service see them: epochs, offsets, records, time. Pure.
+"""The common part of consumer and streams groups: epochs, offset checks, records and deadlines. Pure.
 
-The group has an epoch, which rises when members or anything else that the target is made from change, and a target:
-the holdings that each member shall have at that epoch.
+The group has an epoch, which rises when members or any other input of the assignment changes, and a target assignment:
+the holdings of each member at that epoch.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,7 +29,7 @@ class EpochGroup(Group, Generic[V, M, T]):
         self._epoch_state = state
         self._epoch_roster = roster
 
-    # -- what it is
+    # -- state
 
     @property
     def epoch(self) -> int:
@@ -90,11 +90,11 @@ class EpochGroup(Group, Generic[V, M, T]):
             raise IllegalGeneration(message) if transactional else self.stale(member, message)
 
     def accepts_earlier_epoch(self, member: M, epoch: int, commits: Sequence[OffsetCommit]) -> bool:
-        """Whether a member may commit these offsets at an epoch before its own."""
+        """Whether a member may commit these offsets at an epoch earlier than its own."""
         return False
 
     def stale(self, member: M, message: str) -> GroupError:
-        """The error for a member that is behind, as its protocol has it."""
+        """Return the error of the member's protocol for a stale epoch."""
         return StaleMemberEpoch(message)
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:

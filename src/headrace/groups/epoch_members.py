@@ -1,15 +1,15 @@
-"""A member of a consumer or streams group, and how it gets from what it has to its target (KIP-848, KIP-1071). Pure.
+"""A member of a consumer or streams group, and its reconciliation with its target (KIP-848, KIP-1071). Pure.
 
-Members have partitions in a consumer group and tasks in a streams group: here both are *holdings*. A holding that only
-one member may have belongs to the member that has it among `assigned` or `revoking`. It is given to a member only while
-no other has it; it leaves a member only when the member has said that it gave it up, or is removed.
+Members have partitions in a consumer group and tasks in a streams group: here both are *holdings*. An exclusive holding
+is owned by the member that has it in `assigned` or `revoking`. It is assigned to a member only while no other owns it,
+and a member loses it only by reporting that it revoked it, or by being removed.
 
-    STABLE ──another target, must give up something──▶ UNREVOKED ──says that it gave it up──┐
+    STABLE ──new target, has holdings to revoke──────▶ UNREVOKED ──reports the revocation───┐
       ▲ │                                                                                   │
-      │ └──another target, nothing to give up──▶ UNRELEASED ◀──others still have its share──┤
+      │ └──new target, nothing to revoke───────▶ UNRELEASED ◀──others own part of target────┤
       └─────────────────────────nothing is missing any more──────────┴──────────────────────┘
 
-A member that has to give up something stays at its epoch until it has; then it goes on to the epoch of the target.
+A member with holdings to revoke stays at its epoch until it has revoked them; then it advances to the target epoch.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 from headrace.groups.records import Value
 
 LEFT_FOR_NOW = -2
-"""The epoch of a static member that went away and is expected back."""
+"""The epoch of a static member that has left temporarily."""
 
 
 class MemberPhase(Enum):
@@ -46,39 +46,39 @@ H = TypeVar("H", bound=Holdings)
 class EpochMember(Generic[A, H]):
     member_id: str
     about: A
-    """What the member said of itself, as it is stored."""
+    """The member's metadata, as it is stored."""
     assigned: H
     revoking: H
     epoch: int = 0
     previous_epoch: int = 0
-    """The epoch before: still accepted from the member, which may have missed the answer with the next one."""
+    """The epoch before: still accepted, since the member may have missed the response with the next one."""
     phase: MemberPhase = MemberPhase.STABLE
 
     @property
     def holds(self) -> H:
-        """What it has, including what it has yet to give up."""
+        """All of its holdings, including those to revoke."""
         return self.assigned | self.revoking
 
     @property
     def may_be_replaced(self) -> bool:
-        """Whether another member with its instance id may take its place."""
+        """Whether another member with its instance id may replace it."""
         return self.epoch == LEFT_FOR_NOW
 
     def session_timeout_ms(self, default_ms: int) -> int:
-        """How long it may be silent."""
+        """How long it may go without a heartbeat."""
         return default_ms
 
     def current(self) -> Value:
-        """The value of the record of what it has."""
+        """The value of its current-assignment record."""
         raise NotImplementedError
 
     def left_for_now(self) -> Self:
-        """The static member while it is away: it keeps what is assigned to it."""
+        """Return the static member as temporarily left: it retains its assignment."""
         nothing = self.revoking - self.revoking
         return replace(self, epoch=LEFT_FOR_NOW, phase=MemberPhase.STABLE, revoking=nothing)
 
     def at(self, epoch: int, phase: MemberPhase, assigned: H, revoking: H) -> Self:
-        """The member at an epoch, with these holdings."""
+        """Return the member at an epoch, with these holdings."""
         return replace(self, epoch=epoch, previous_epoch=self.epoch, phase=phase, assigned=assigned, revoking=revoking)
 
 
@@ -86,9 +86,9 @@ M = TypeVar("M", bound=EpochMember[Any, Any])
 
 
 def reconcile(member: M, target_epoch: int, target: H, owned: H | None, available: Callable[[H], H]) -> M:
-    """The member one step further. `owned` is what it says it has, or None if it does not say.
+    """Return the member one step closer to its target. `owned` are its reported holdings, or None if not reported.
 
-    `available` returns those of some holdings that no other member has.
+    `available` returns the subset of given holdings that no other member has.
     """
     if member.phase is MemberPhase.STABLE and member.epoch == target_epoch:
         return member

@@ -1,4 +1,4 @@
-"""The members of a consumer or streams group: who may enter, who takes whose place, and their deadlines. Pure."""
+"""The members of a consumer or streams group: admission, replacement of static members, and deadlines. Pure."""
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class EpochHeartbeat(Protocol):
-    """A heartbeat of the consumer or streams protocol, as far as both say the same."""
+    """The common fields of heartbeats of the consumer and streams protocols."""
 
     @property
     def member_id(self) -> str: ...
@@ -39,7 +39,7 @@ class EpochHeartbeat(Protocol):
 class EpochRoster(ABC, Generic[V, M, T]):
     max_size_setting: str
     holdings_name: str
-    """What members have, for messages."""
+    """The word for holdings in error messages."""
 
     def __init__(self, state: EpochState[V, M, T], max_size: int) -> None:
         self.group_id = state.group_id
@@ -63,7 +63,7 @@ class EpochRoster(ABC, Generic[V, M, T]):
         return member
 
     def find_static(self, member_id: str, instance_id: str | None) -> M:
-        """The member; if an instance id is given it must be that of the member."""
+        """Return a member; if an instance id is given, it must be the member's."""
         if instance_id is not None:
             self.check_instance(instance_id, member_id)
         return self.find(member_id)
@@ -81,7 +81,7 @@ class EpochRoster(ABC, Generic[V, M, T]):
         return self._epoch_state.new_member(member_id)
 
     def enter(self, beat: EpochHeartbeat, draft: EpochDraft[V, M, T]) -> M:
-        """The member that sent a heartbeat, as it was before; a new one, or one that takes the place of another."""
+        """Return the sender of a heartbeat, in its state before: a known member, a new one, or a static replacement."""
         self._epoch_state.loaded()
         instance_id = beat.instance_id
         if beat.epoch != JOIN:
@@ -99,7 +99,7 @@ class EpochRoster(ABC, Generic[V, M, T]):
         return self.new_member(beat.member_id) if known is None else known
 
     def replace(self, holder: M, member_id: str, draft: EpochDraft[V, M, T]) -> M:
-        """A static member is back under another id: it has the same holdings and the same target."""
+        """Replace a static member by one with another member id, and the same holdings and target."""
         target = draft.targets.get(holder.member_id)
         draft.remove(holder.member_id)
         self.deadlines.remove(holder.member_id)
@@ -110,7 +110,7 @@ class EpochRoster(ABC, Generic[V, M, T]):
         return member
 
     def leave_for_now(self, member: M, now: Now) -> list[GroupRecord]:
-        """A static member leaves and is expected back: it keeps its holdings for the session timeout."""
+        """Let a static member leave temporarily: it retains its holdings for the session timeout."""
         draft = self.draft()
         draft.put(member.left_for_now())
         self.deadlines.set(member.member_id, Deadline(now.ms + self.session_timeout_ms))
@@ -119,7 +119,7 @@ class EpochRoster(ABC, Generic[V, M, T]):
     def _check_epoch(self, member: M, beat: EpochHeartbeat) -> None:
         if beat.epoch == member.epoch:
             return
-        # It may have missed the last answer: then it has nothing that was taken from it since.
+        # It may have missed the last response: then all of its holdings are still assigned to it.
         if (
             beat.epoch == member.previous_epoch
             and beat.epoch < member.epoch
@@ -129,21 +129,21 @@ class EpochRoster(ABC, Generic[V, M, T]):
             return
         raise FencedMemberEpoch(
             f"the member {member.member_id} is at epoch {member.epoch}, not {beat.epoch}: "
-            f"it must give up its {self.holdings_name} and join again"
+            f"it must revoke its {self.holdings_name} and join again"
         )
 
     # -- time
 
     def start(self, now: Now) -> None:
-        """The group was loaded: deadlines start anew."""
+        """Restart all deadlines after the group was loaded."""
         self._epoch_state.loaded()
         for member in self._epoch_state.members.values():
             self.deadlines.remove(member.member_id)
             self.heard_of(member, member, now)
 
     def heard_of(self, before: M, after: M, now: Now, *, must_act: bool = False, goes_on: bool = False) -> None:
-        """A member sent something. For what it must do it has its rebalance timeout; `goes_on` if it was asked to
-        before. One that has yet to give up holdings has the rest of that time."""
+        """Restart a member's session after a request. A requested action (`must_act`, or a revocation) has a deadline
+        of the rebalance timeout; `goes_on`, or an unchanged revocation, retains the earlier deadline."""
         acts_by_ms = self.deadlines.acts_by_ms(after.member_id)
         revokes = after.phase is MemberPhase.UNREVOKED
         if not (goes_on or (revokes and after.revoking == before.revoking)):
@@ -155,15 +155,15 @@ class EpochRoster(ABC, Generic[V, M, T]):
 
 
 def check_member(beat: EpochHeartbeat) -> None:
-    """Refuse a heartbeat that no member may send, of either protocol."""
+    """Refuse a heartbeat that is invalid in both protocols."""
     if not beat.member_id:
         raise ProtocolError("a heartbeat must have a member id")
     for name, text in (("instance id", beat.instance_id), ("rack id", beat.rack_id)):
         if text is not None and not text.strip():
             raise ProtocolError(f"the {name} of a member is empty")
     if beat.epoch < LEFT_FOR_NOW:
-        raise ProtocolError(f"the member epoch {beat.epoch} has no meaning")
+        raise ProtocolError(f"the member epoch {beat.epoch} is not valid")
     if beat.epoch == LEFT_FOR_NOW and beat.instance_id is None:
-        raise ProtocolError("only a member with an instance id can leave to come back")
+        raise ProtocolError("only a static member, with an instance id, can leave temporarily")
     if beat.epoch == JOIN and beat.rebalance_timeout_ms == -1:
-        raise ProtocolError("a member that joins must say its rebalance timeout")
+        raise ProtocolError("a member that joins must send its rebalance timeout")

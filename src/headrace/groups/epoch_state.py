@@ -1,7 +1,7 @@
-"""The durable state of a consumer or streams group, and drafts of changes to it. Pure.
+"""The persisted state of a consumer or streams group, and drafts of changes to it. Pure.
 
-The state changes by replaying records alone. A draft begins as a copy of it, is changed step by step while a request is
-handled, and collects the records that make the same changes to the state.
+The state changes only by replaying records. A draft begins as a copy of the state, is changed while a request is
+handled, and collects the records that apply the same changes to the state.
 """
 
 from abc import ABC, abstractmethod
@@ -30,7 +30,7 @@ class EpochState(ABC, Generic[V, M, T]):
         self.members: dict[str, M] = {}
         self.targets: dict[str, T] = {}
         self.static: dict[str, str] = {}
-        """Instance id to member id."""
+        """Member ids by instance id."""
         self._owners: dict[Hashable, str] = {}
         self._is_loaded = False
 
@@ -41,28 +41,28 @@ class EpochState(ABC, Generic[V, M, T]):
 
     @abstractmethod
     def restored(self, member: M, value: Value | None) -> M | None:
-        """A member with what its record says that it has; None if the value is no such record."""
+        """Return a member with the holdings of its record; None if the value is no such record."""
 
     @abstractmethod
     def read_target(self, value: Value | None) -> T | None:
-        """The target in a record; None if the value is no such record."""
+        """Return the target in a record; None if the value is no such record."""
 
     @abstractmethod
     def exclusive(self, member: M) -> Iterable[Hashable]:
-        """Everything that the member has and no other may have."""
+        """Return the holdings of a member that no other member may have."""
 
     @abstractmethod
     def check_owner(self, owner: str | None, member_id: str) -> None:
-        """Raise `InvariantViolation` if a member gets a holding that another one has."""
+        """Raise `InvariantViolation` if a member gets a holding that another one owns."""
 
     # -- lookup and replay
 
     def owner(self, holding: Hashable) -> str | None:
-        """The member that has a partition or an active task, including one that has yet to give it up."""
+        """Return the member that owns a partition or an active task, including one that has yet to revoke it."""
         return self._owners.get(holding)
 
     def loaded(self) -> None:
-        """The log has been replayed: what comes now is written by this broker."""
+        """Note the end of loading: from here on this broker writes the records."""
         self._is_loaded = True
 
     def replay(self, key: Key, value: Value | None) -> None:
@@ -70,7 +70,7 @@ class EpochState(ABC, Generic[V, M, T]):
             if isinstance(value, type(self.about)):
                 self.about = value
         elif isinstance(key, MemberKey):
-            # Compaction may have left another record of the member in front of this one, or behind it.
+            # After compaction the records of a member may be in any order.
             member = self.members.get(key.member_id) or self.new_member(key.member_id)
             if isinstance(value, type(member.about)):
                 self._describe(member, value)
@@ -129,14 +129,14 @@ class EpochDraft(ABC, Generic[V, M, T]):
 
     @abstractmethod
     def target_value(self, target: T) -> Value:
-        """The value of the record of a target."""
+        """Return the value of a target record."""
 
     def records(self) -> list[GroupRecord]:
-        """The records of all changes; of several to the same thing the last one.
+        """Return the records of all changes; for several changes of one key only the last.
 
-        Many records are more than one batch, and a crash may leave the first of them alone. So a new epoch comes first,
-        with a target that is behind it: whatever else is there, the next heartbeat makes a whole target. What a member
-        has comes last, behind everything that it rests on.
+        Many records may need several batches, and a crash may persist only the first ones. So a new epoch comes first,
+        with an older target epoch: the next heartbeat then computes a complete target, whichever records are persisted.
+        Current assignments come last, after all records that they depend on.
         """
         records: list[GroupRecord] = list(self._changes.items())
         if self.about.epoch == self._before.epoch:
@@ -150,12 +150,12 @@ class EpochDraft(ABC, Generic[V, M, T]):
             self.change(GroupKey(self.group_id), about)
 
     def bump(self) -> None:
-        """Something that the target is made from changed: there must be another one, for all changes together."""
+        """Raise the epoch after a change of the target's inputs, once for all changes of the draft."""
         if self.about.epoch == self._before.epoch:
             self.describe(msgspec.structs.replace(self.about, epoch=self.about.epoch + 1))
 
     def put(self, member: M) -> None:
-        """Set everything about a member."""
+        """Set a member's metadata and holdings."""
         before = self.members.get(member.member_id)
         if before is None or before.about != member.about:
             self.change(MemberKey(self.group_id, member.member_id), member.about)
@@ -181,6 +181,6 @@ class EpochDraft(ABC, Generic[V, M, T]):
             self.remove(member_id)
 
     def change(self, key: Key, value: Value | None) -> None:
-        # Behind everything written before: a holding leaves its old owner before its new one has it.
+        # After all earlier changes: a holding leaves its old owner before its new one gets it.
         self._changes.pop(key, None)
         self._changes[key] = value

@@ -1,6 +1,6 @@
-"""The generation of a classic group: its number, its state, the protocol agreed on, and its record. Pure.
+"""The generation of a classic group: its number, its state, the elected protocol, and its record. Pure.
 
-Durable is the last generation that was stable: what a leader's sync assigned. Joins in progress are not.
+The last stable generation is persisted, with the assignments of its leader's sync. Joins in progress are not.
 """
 
 from collections.abc import Sequence
@@ -27,11 +27,11 @@ from headrace.model.errors import (
 
 _MAX_NUMBER = 2**31 - 1
 _RECORD_MAX_BYTES = 32 * 1024 * 1024
-"""The most that members may say and be assigned, all of them together: it is one record."""
+"""The limit of all subscriptions and assignments of a group together: they are in one record."""
 
 
 class GroupState(Enum):
-    """By the names that Kafka's tools show."""
+    """The state of a classic group, by the name that Kafka's tools show."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -50,7 +50,7 @@ class Generation:
         self._group_id = roster.group_id
         self._roster = roster
         self._recorded: ClassicValue | None = None
-        """The value that a restart finds."""
+        """The last persisted value, which a restart restores."""
         self._topics: set[str] | None = None
         """The topics that the members of a stable group subscribe to, cached."""
 
@@ -62,7 +62,7 @@ class Generation:
         self.forget_topics()
 
     def begin_next(self) -> None:
-        """Go on to the next number, and to the protocol that the members vote for."""
+        """Begin the next generation, with the protocol that the members vote for."""
         self.number = self.number % _MAX_NUMBER + 1
         self.protocol = self.elected_protocol()
 
@@ -77,7 +77,7 @@ class Generation:
             self.enter(GroupState.PREPARING, now)
 
     def forget_topics(self) -> None:
-        """Members changed: their topics must be read again."""
+        """Drop the cached topics after a change of members."""
         self._topics = None
 
     # -- checks
@@ -87,13 +87,13 @@ class Generation:
             raise IllegalGeneration(f"the group {self._group_id} is at generation {self.number}, not {number}")
 
     def check_protocol(self, protocol_type: str | None, protocol: str | None) -> None:
-        """Refuse a type or name, where one is given, that is not the one agreed on."""
+        """Refuse a protocol type or name, if given, that differs from the group's."""
         for said, held in ((protocol_type, self.protocol_type), (protocol, self.protocol)):
             if said is not None and said != held:
-                raise InconsistentProtocol(f"the group {self._group_id} has agreed on {held}, not on {said}")
+                raise InconsistentProtocol(f"the group {self._group_id} uses {held}, not {said}")
 
     def check_commit(self, by: Committer, *, transactional: bool, now: Now) -> None:
-        """Refuse a commit by anybody but a current member, or by a non-member where the group has members."""
+        """Refuse a commit unless it is by a current member, or by a non-member while the group is empty."""
         if by.generation < 0 and self.state is GroupState.EMPTY:
             return
         if by.generation >= 0 or by.member_id or by.instance_id is not None:
@@ -107,7 +107,7 @@ class Generation:
             raise RebalanceInProgress(f"the group {self._group_id} waits for its leader's assignment")
 
     def check_size(self, assignments_bytes: int) -> None:
-        """Refuse assignments that make the record of the group too large."""
+        """Refuse assignments that make the group's record too large."""
         said = sum(len(member.subscription(self.protocol)) for member in self._roster.members.values())
         if said + assignments_bytes > _RECORD_MAX_BYTES:
             raise RecordTooLarge(
@@ -120,12 +120,12 @@ class Generation:
         return select_protocol(list(self._roster.members.values()))
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member reads a topic. `GroupNotEmpty` if the subscriptions do not say so."""
+        """Whether a member subscribes to a topic. `GroupNotEmpty` if the subscriptions cannot be decoded."""
         if self.state is GroupState.EMPTY:
             return False
         topics = self._subscribed_topics()
         if topics is None:
-            raise GroupNotEmpty(f"the group {self._group_id} has members, and does not say which topics they read")
+            raise GroupNotEmpty(f"the group {self._group_id} has members, and their subscriptions cannot be decoded")
         return topic in topics
 
     def offset_base_ms(self, topic: str, value: OffsetValue) -> int | None:
@@ -141,7 +141,7 @@ class Generation:
         return None
 
     def _subscribed_topics(self) -> set[str] | None:
-        """The topics that members read, if they are consumers whose subscriptions can be decoded."""
+        """Return the members' topics; None unless they are consumers whose subscriptions can be decoded."""
         if self.protocol_type != CONSUMER:
             return None
         if self._topics is not None:
@@ -151,10 +151,10 @@ class Generation:
             self._topics = topics
         return topics
 
-    # -- answers
+    # -- responses
 
     def joined(self, member: Member) -> Joined:
-        """The answer to a member's join: the leader gets all subscriptions."""
+        """Return the response to a member's join: the leader's has all subscriptions."""
         leader = self._roster.leader
         is_leader = member.member_id == leader
         everybody = tuple(
@@ -165,13 +165,13 @@ class Generation:
         return Joined(member.member_id, self.number, self.protocol_type, self.protocol, leader or "", everybody)
 
     def synced(self, member: Member) -> Result[Synced]:
-        """The answer to a member's sync."""
+        """Return the response to a member's sync."""
         return Result(Synced(self.protocol_type, self.protocol, member.assignment))
 
     # -- the record
 
     def restore(self, value: ClassicValue) -> None:
-        """Take everything from a record, members included."""
+        """Restore the generation and the members from a record."""
         self._recorded = value
         if value.members:
             self.state = GroupState.PREPARING if value.is_joining else GroupState.STABLE
@@ -183,7 +183,7 @@ class Generation:
             self._roster.add(Member.from_stored(stored, value.protocol))
 
     def record(self) -> GroupRecord:
-        """The record of the group as it is now."""
+        """Return the record of the current state."""
         value = ClassicValue(
             self.protocol_type,
             self.number,
@@ -197,9 +197,9 @@ class Generation:
         return (GroupKey(self._group_id), value)
 
     def record_rename(self, old_id: str, new_id: str) -> GroupRecord | None:
-        """The last record with another id for a static member; None if the member is not in it.
+        """Return the last record with a new id for a static member; None if the member is not in it.
 
-        Without it a restart in the middle of a rebalance would let the old id back in, and fence its successor.
+        Without it a restart during a rebalance would restore the old id, and fence the new one.
         """
         recorded = self._recorded
         if recorded is None or all(stored.member_id != old_id for stored in recorded.members):
@@ -213,6 +213,6 @@ class Generation:
         return (GroupKey(self._group_id), self._recorded)
 
     def last_assignment(self, member_id: str) -> bytes:
-        """What the last stable generation assigned to a member: it reads no more than that while it joins again."""
+        """Return a member's assignment in the last stable generation: it consumes at most that while it rejoins."""
         recorded = () if self._recorded is None else self._recorded.members
         return next((stored.assignment for stored in recorded if stored.member_id == member_id), b"")

@@ -1,10 +1,10 @@
 """The interface of a group of any kind, and the effects that it returns.
 
-A group is of one kind: classic, consumer (KIP-848), share (KIP-932) or streams (KIP-1071). Classic ones may become
-consumer groups while they have members, and the other way round. The machine and the service use all of them through
-this interface: the requests of the classic protocol, committed offsets, listing, deleting and expiry. Groups are pure:
-called with an event and the time, they change their own soft state (waiters, deadlines) and return effects. State that
-survives a restart is in the records of an `Outcome`: replaying them makes the same group.
+A group is of one kind: classic, consumer (KIP-848), share (KIP-932) or streams (KIP-1071). Classic groups may become
+consumer groups while they have members, and vice versa. The machine and the service use all kinds through this
+interface: the requests of the classic protocol, committed offsets, listing, deletion and expiry. Groups are pure:
+called with an event and the time, they change their own soft state (waiters, deadlines) and return effects. Persisted
+state is in the records of an `Outcome`: replaying them restores the same group.
 """
 
 from abc import ABC, abstractmethod
@@ -25,48 +25,48 @@ from headrace.model.image import ClusterImage
 from headrace.runtime.deferred import Deferred
 
 JOIN, LEAVE = 0, -1
-"""Member epochs with a meaning of their own, in heartbeats of consumer, share and streams groups."""
+"""Member epochs that mean a join or a leave, in heartbeats of consumer, share and streams groups."""
 
 
 class Now(NamedTuple):
     ms: float
     """Monotonic: for deadlines."""
     wall_ms: int
-    """By the wall clock: for what is stored."""
+    """By the wall clock: for stored times."""
 
 
 class Beat(NamedTuple):
-    """What a member of a consumer or share group is told when it has sent a heartbeat."""
+    """The response to a heartbeat of a consumer or share group."""
 
     member_id: str
     epoch: int
     assignment: Assignment | None = None
-    """What it may read, or take records of, from now on; None if that did not change."""
+    """The member's assignment; None if it did not change."""
 
 
 class Reply(NamedTuple):
-    """The result for a client that waits."""
+    """The result of a waiting request."""
 
     waiter: Deferred[Any]
     result: Result[Any]
 
 
 class Convert(NamedTuple):
-    """Replace the group by this one; follows the records of the change."""
+    """Replace the group by this one, of another kind; comes after the records of the change."""
 
     group: "Group"
 
 
 class CreateTopics(NamedTuple):
-    """Create the topics that a streams group needs. The group looks at what there is at its next heartbeats."""
+    """Create the internal topics of a streams group. The group checks for them at its next heartbeats."""
 
     group_id: str
     topics: Sequence[InternalTopic]
 
 
 Effects = list[Reply | Outcome[GroupRecord, Sequence[Reply]] | Convert | CreateTopics]
-"""What a group wants done, in this order. A reply is sent at once; those of an outcome when its records, and everything
-before them, are committed."""
+"""The effects of a request, to apply in this order. A reply is sent at once; those of an outcome when its records,
+and all records before them, are committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,28 +75,28 @@ class ConsumerLimits:
 
     session_timeout_ms: int = 45_000
     own_session_timeout_ms: Callable[[str], int] | None = None
-    """By group id, where groups may have settings of their own."""
+    """The session timeout by group id, if groups may override it."""
     max_size: int = 2**31 - 1
     assignors: tuple[str, ...] = ("uniform", "range")
-    """The first is for groups whose members ask for none."""
+    """The first is the default, for groups whose members request none."""
     can_upgrade: bool = True
-    """Whether a classic group with members becomes a consumer group when a member of that protocol joins."""
+    """Whether a classic group with members is upgraded when a member of the consumer protocol joins."""
     can_downgrade: bool = True
-    """Whether a consumer group becomes a classic group when its last member of the consumer protocol is gone."""
+    """Whether a consumer group is downgraded when its last member of the consumer protocol is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShareMemberLimits:
-    """The settings `group.share.*` of a broker, as far as they are about members."""
+    """The settings `group.share.*` of a broker that concern members."""
 
     session_timeout_of: Callable[[str], int] = lambda _: 45_000
-    """By group id: groups may have settings of their own."""
+    """The session timeout by group id: groups may override it."""
     max_size: int = 200
 
 
 @dataclass(frozen=True, slots=True)
 class StreamsLimits:
-    """The settings `group.streams.*` of a broker. Those by group id may be set for single groups."""
+    """The settings `group.streams.*` of a broker. Those with a group id as argument may be overridden per group."""
 
     session_timeout_of: Callable[[str], int] = lambda _: 45_000
     standby_replicas_of: Callable[[str], int] = lambda _: 0
@@ -113,7 +113,7 @@ class GroupLimits:
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
     new_member_timeout_ms: int = 300_000
-    """How long a new member may wait in its first join: it cannot heartbeat yet, so nobody knows whether it lives."""
+    """How long a new member may wait in its first join: it cannot heartbeat yet, so its liveness is unknown."""
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000
     consumer: ConsumerLimits = ConsumerLimits()
@@ -122,7 +122,7 @@ class GroupLimits:
 
 
 class Listed(NamedTuple):
-    """A line of ListGroups."""
+    """An entry of a ListGroups response."""
 
     group_id: str
     kind: str
@@ -131,7 +131,7 @@ class Listed(NamedTuple):
 
 
 class Group(ABC):
-    """A kind that does not speak the classic protocol inherits the refusals of its requests."""
+    """A group of any kind. By default it refuses the requests of the classic protocol."""
 
     kind: ClassVar[str]
     """`classic`, `consumer`, `share` or `streams`."""
@@ -142,7 +142,7 @@ class Group(ABC):
     @property
     @abstractmethod
     def state_name(self) -> str:
-        """As Kafka's tools show it."""
+        """The name of its state, as Kafka's tools show it."""
 
     @property
     @abstractmethod
@@ -151,12 +151,12 @@ class Group(ABC):
     @property
     @abstractmethod
     def is_empty(self) -> bool:
-        """Whether it has no members, and may be deleted."""
+        """Whether it has no members, so that it may be deleted."""
 
     @property
     @abstractmethod
     def is_idle(self) -> bool:
-        """Whether it has no members and none is about to join: without offsets it may be deleted."""
+        """Whether it has no members and none is joining: without offsets it expires."""
 
     # -- records
 
@@ -166,10 +166,10 @@ class Group(ABC):
 
     @abstractmethod
     def tombstones(self) -> Sequence[GroupRecord]:
-        """The records that delete this group, without those of its offsets."""
+        """Return the records that delete this group, without those of its offsets."""
 
     def forget_topics(self, topic_ids: Iterable[UUID]) -> Sequence[GroupRecord]:
-        """The records that delete what the group has stored of topics that do not exist any more."""
+        """Return the records that delete the group's state of deleted topics."""
         return ()
 
     # -- offsets
@@ -178,15 +178,15 @@ class Group(ABC):
     def check_commit(
         self, by: Committer, *, transactional: bool, now: Now, commits: Sequence[OffsetCommit] = ()
     ) -> None:
-        """Refuse a commit by anybody but a current member, or by a non-member where the group has members."""
+        """Refuse a commit unless it is by a current member, or by a non-member while the group is empty."""
 
     @abstractmethod
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Refuse to show offsets to a member that is behind, where the client says which member it is."""
+        """Refuse an offset fetch by a member with a stale epoch, if the client identifies itself as a member."""
 
     @abstractmethod
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether offsets of this topic are in use. `GroupNotEmpty` if that cannot be known."""
+        """Whether a member subscribes to this topic. `GroupNotEmpty` if that cannot be determined."""
 
     @abstractmethod
     def offset_base_ms(self, topic: str, value: OffsetValue) -> int | None:
@@ -201,13 +201,13 @@ class Group(ABC):
 
     @property
     def is_deleted_for_classic(self) -> bool:
-        """Whether its records must be deleted first when a member joins by the classic protocol."""
+        """Whether its records must be deleted before a member joins by the classic protocol."""
         return False
 
     def classic_join(
         self, wants: JoinRequest, image: ClusterImage, waiter: Deferred[Result[Joined]], now: Now
     ) -> Effects:
-        """A member wants to be in the next generation: `waiter` is resolved when that begins."""
+        """Add a member to the next generation: `waiter` is resolved when that begins."""
         raise InconsistentProtocol(f"the group {self.group_id} is a {self.kind} group")
 
     def classic_sync(
@@ -219,36 +219,36 @@ class Group(ABC):
         waiter: Deferred[Result[Synced]],
         now: Now,
     ) -> Effects:
-        """A member asks for its assignment; a leader sends those of all. `protocol` is type and name, if given."""
+        """Answer `waiter` with a member's assignment; the leader sends all. `protocol` is type and name, if given."""
         raise self._not_classic()
 
     def classic_heartbeat(self, by: Committer, image: ClusterImage, now: Now) -> None:
-        """A member is alive. `RebalanceInProgress` makes it join again."""
+        """Handle a member's heartbeat. `RebalanceInProgress` makes the member rejoin."""
         raise self._not_classic()
 
     def classic_leave(
         self, leaving: Sequence[tuple[str, str | None]], image: ClusterImage, now: Now
     ) -> tuple[list[HeadraceError | None], Effects]:
-        """Members leave, each named by its id, or a static one by its instance id alone. One result for each."""
+        """Remove members, each by member id, or a static one by instance id alone. Returns one result for each."""
         raise self._not_classic()
 
     def _not_classic(self) -> UnknownMember:
-        return UnknownMember(f"there is no group {self.group_id} of the classic protocol")
+        return UnknownMember(f"there is no classic group {self.group_id}")
 
     # -- time
 
     @abstractmethod
     def start(self, now: Now) -> None:
-        """It was loaded: deadlines start anew."""
+        """Restart all deadlines after the group was loaded."""
 
     @abstractmethod
     def next_deadline_ms(self) -> float | None:
-        """When `expire` has something to do. May come earlier than that, never later."""
+        """When to call `expire`. May be earlier than the first deadline, never later."""
 
     @abstractmethod
     def expire(self, image: ClusterImage, now: Now) -> Effects:
-        """Do what is due."""
+        """Handle all deadlines that have passed."""
 
     def fail_waiters(self, error: Result[Any]) -> Sequence[Reply]:
-        """This broker no longer has the group, or its state is void: every waiter gets this error."""
+        """Return replies with this error for all waiters: the broker lost the group, or its state is invalid."""
         return []

@@ -1,8 +1,7 @@
-"""Creates the topics that streams groups need for themselves, in the background.
+"""Creates the internal topics of streams groups in the background.
 
-A group asks for what is missing with every heartbeat until it is there. What cannot be created (more replicas than
-there are brokers, a setting that does not exist) is told to the members of the group, and tried again when they ask
-again.
+Every heartbeat of a group requests its missing topics until they exist. A failure (more replicas than brokers, an
+unknown setting) is reported to the members of the group, and retried at a later heartbeat.
 """
 
 import asyncio
@@ -21,18 +20,18 @@ class InternalTopics:
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        """By group: one at a time creates topics for it."""
+        """The running task of each group, at most one."""
         self._problems: dict[str, str] = {}
 
     def create(self, group_id: str, topics: Sequence[InternalTopic]) -> None:
-        """Begin to create topics, unless some are being created for the group now."""
+        """Start creating topics, unless a creation for the group is in progress."""
         if group_id not in self._tasks:
             task = asyncio.get_running_loop().create_task(self._create_all(group_id, topics))
             self._tasks[group_id] = task
             task.add_done_callback(lambda _: self._tasks.pop(group_id, None))
 
     def problem(self, group_id: str) -> str | None:
-        """Why the last try failed; None if it did not."""
+        """Why the last attempt failed; None if it did not."""
         return self._problems.get(group_id)
 
     async def stop(self) -> None:

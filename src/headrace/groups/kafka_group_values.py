@@ -1,7 +1,7 @@
 """The values of consumer groups (KIP-848) and share groups (KIP-932) in Kafka's format. Pure.
 
-All of them are of version 0, which is flexible. What Kafka has no field for is in one tagged field of ours, as a
-msgpack array; `kafka_records.py` says where.
+All of them are of version 0, which is flexible. Headrace's additional fields are in one tagged field, as a msgpack
+array; `kafka_records.py` lists the records that have it.
 """
 
 from typing import Any
@@ -26,14 +26,14 @@ from headrace.protocol.fields import (
 )
 
 _OURS = 10_000
-"""The tag of our own field: far from those that Kafka may come to use."""
+"""The tag of Headrace's field: far from tags that Kafka may use later."""
 _HASH, _CLASSIC_MEMBER = 0, 0
 """Kafka's tags, each in its own struct."""
 _NO_HASH = bytes(8)
-"""Hashes of topics have eight bytes, as Kafka's have."""
+"""The hash of no topics. Hashes of topics have eight bytes, as in Kafka."""
 _VERSION = INT16.pack(0)
 _PHASES = ("stable", "unrevoked", "unreleased")
-"""By Kafka's numbers."""
+"""Member phases, indexed by Kafka's numbers."""
 _STABLE = _PHASES.index("stable")
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -43,7 +43,7 @@ _unpack_share_member = msgspec.msgpack.Decoder(tuple[int, int, StoredPlaces]).de
 
 
 def write_epoch(epoch: int) -> bytes:
-    """The epoch of a group's target."""
+    """Encode the epoch of a group's target."""
     return _VERSION + INT32.pack(epoch) + NO_TAGS
 
 
@@ -62,7 +62,7 @@ def read_consumer(data: bytes) -> ConsumerValue:
 
 
 def write_share(value: ShareValue) -> bytes:
-    """Unlike that of a consumer group, the hash is a field of its own here, and 0 where there is none."""
+    """Encode a share group. Unlike in a consumer group, the hash is a regular field, and 0 if there is none."""
     ours = _pack((value.target_epoch, value.begun))
     return _VERSION + INT32.pack(value.epoch) + (value.topics_hash or _NO_HASH) + tagged({_OURS: ours})
 
@@ -76,7 +76,7 @@ def read_share(data: bytes) -> ShareValue:
 
 def _ours(tags: dict[int, bytes]) -> dict[int, bytes]:
     if _OURS not in tags:
-        raise ValueError("what Headrace adds to Kafka's fields is missing")
+        raise ValueError("the tagged field of Headrace is missing")
     return tags
 
 
@@ -84,7 +84,7 @@ def write_subscription(value: SubscriptionValue) -> bytes:
     tags = {}
     if value.classic is not None:
         protocols = (compact_string(name) + compact_bytes(said) + NO_TAGS for name, said in value.classic.protocols)
-        # A nullable struct begins with a byte that says whether it is there.
+        # A nullable struct begins with a presence byte.
         there = INT8.pack(1) + INT32.pack(value.classic.session_timeout_ms) + compact_array(protocols) + NO_TAGS
         tags[_CLASSIC_MEMBER] = there
     return b"".join(
@@ -191,7 +191,7 @@ def _reader(data: bytes) -> FieldReader:
     reader = FieldReader(data)
     version = reader.number(INT16)
     if version != 0:
-        raise ValueError(f"version {version} of a record of a group")
+        raise ValueError(f"version {version} of a group record is not supported")
     return reader
 
 

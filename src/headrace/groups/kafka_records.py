@@ -2,7 +2,7 @@
 
 A key begins with the type of the record, a value with the version of its layout; both have two bytes.
 
-    what                          Kafka's record (type of the key)                      beyond Kafka's fields
+    state                         Kafka's record (type of the key)                      additional fields
     offset                        OffsetCommit (1), value 3                             nothing
       with an expiry time         value 1, which has no leader epoch                    nothing
       with very long metadata     value 4                                               nothing
@@ -11,22 +11,22 @@ A key begins with the type of the record, a value with the version of its layout
       copy for other readers      ConsumerGroupTargetAssignmentMetadata (6)             is not read back
       member                      ConsumerGroupMemberMetadata (5)                       nothing
       its target                  ConsumerGroupTargetAssignmentMember (7)               nothing
-      what it has                 ConsumerGroupCurrentMemberAssignment (8)              nothing
+      its current assignment      ConsumerGroupCurrentMemberAssignment (8)              nothing
     share group                   ShareGroupMetadata (11)                               target epoch, topics with state
       copy for other readers      ShareGroupTargetAssignmentMetadata (12)               is not read back
-      member                      ShareGroupMemberMetadata (10)                         epochs, what it has
+      member                      ShareGroupMemberMetadata (10)                         epochs, assignment
       copy for other readers      ShareGroupCurrentMemberAssignment (14)                is not read back
       its target                  ShareGroupTargetAssignmentMember (13)                 nothing
-    streams group                 types of ours (240 to 244), with the values of `streams_records.py`
+    streams group                 Headrace's types (240 to 244), with the values of `streams_records.py`
 
-What goes beyond Kafka's fields is in a tagged field of ours, which other readers pass over; its values are in
-`kafka_group_values.py`. That the members of a classic group are to join again follows from its having no leader.
+The additional fields are in a tagged field of Headrace, which other readers skip; its values are in
+`kafka_group_values.py`. A classic group without a leader is one whose members have to rejoin.
 
-Kafka has no strings of more than 32,767 bytes, in any version. What is longer (metadata of an offset, where
-`offset.metadata.max.bytes` allows it) is kept, and Kafka's tools pass over that record.
+Kafka has no strings of more than 32,767 bytes, in any version. A longer string (metadata of an offset, where
+`offset.metadata.max.bytes` allows it) is stored, and Kafka's tools skip that record.
 
-A group has one record, of another type for each kind of group. When a group changes its kind, the record of the old
-kind gets a tombstone in the same batch as the one of the new kind; such a tombstone does not end the group.
+A group has one record, whose type depends on the kind of group. When the kind changes, the record of the old kind gets
+a tombstone in the same batch as the record of the new kind; such a tombstone does not delete the group.
 """
 
 from functools import lru_cache
@@ -95,7 +95,7 @@ _CONSUMER_TARGET_EPOCH, _SHARE_TARGET_EPOCH, _SHARE_CURRENT = 6, 12, 14
 _CONSUMER_MEMBER, _CONSUMER_TARGET, _CONSUMER_CURRENT = 5, 7, 8
 _SHARE_MEMBER, _SHARE_TARGET = 10, 13
 _STREAMS, _STREAMS_MEMBER, _STREAMS_TARGET, _STREAMS_CURRENT, _STREAMS_TOPOLOGY = range(240, 245)
-"""Ours: Kafka's tools pass over types that they do not know."""
+"""Headrace's types: Kafka's tools skip unknown types."""
 _OF_STREAMS_MEMBERS: dict[type[MemberKey] | type[TargetKey] | type[CurrentKey], int] = {
     MemberKey: _STREAMS_MEMBER,
     TargetKey: _STREAMS_TARGET,
@@ -116,9 +116,9 @@ _KEYS_OF_KIND = {
 
 _INT64_MAX = 2**63 - 1
 _NAMES_KEPT = 4096
-"""Groups and topics whose bytes are remembered, since the same ones commit again and again."""
+"""The number of cached encodings of group and topic, since the same ones are committed repeatedly."""
 _BARE_OFFSET = Struct(">hqihq")
-"""An offset without metadata, as most are."""
+"""The layout of an offset without metadata, the usual case."""
 _encode_streams = msgspec.msgpack.Encoder().encode
 _decode_streams = msgspec.msgpack.Decoder(StreamsGroupValue).decode
 _pack_int32, _unpack_int32 = INT32.pack, INT32.unpack_from
@@ -128,7 +128,7 @@ _pack_bare_offset, _unpack_bare_offset = _BARE_OFFSET.pack, _BARE_OFFSET.unpack
 class KafkaGroupFormat:
     def __init__(self) -> None:
         self._kinds: dict[str, int] = {}
-        """The type of the record that each group has; where that is still in the old format, as its members tell."""
+        """The record type of each group; derived from its members' records while its own is still in the old format."""
 
     # -- writing
 
@@ -272,10 +272,10 @@ def _read_of_member(kind: int, group: str, member_id: str, data: bytes | None) -
         return TargetKey(group, member_id), None if data is None else ShareTargetValue(read_target(data))
     if kind in _STREAMS_KEYS:
         return _STREAMS_KEYS[kind](group, member_id), _read_streams(data)
-    raise ValueError(f"there is no record of type {kind}")
+    raise ValueError(f"record type {kind} is unknown")
 
 
-# -- offsets, which are written and read more often than anything else
+# -- offsets (the hot path)
 
 
 @lru_cache(maxsize=_NAMES_KEPT)
@@ -287,7 +287,7 @@ def _offset_key_start(group: str, topic: str) -> bytes:
 def _read_offset_key_start(data: bytes) -> tuple[str, str]:
     reader = FieldReader(data)
     if (kind := reader.number(INT16)) > _OFFSET:
-        raise ValueError(f"an offset of type {kind}")
+        raise ValueError(f"type {kind} of an offset is not supported")
     return reader.string(), reader.string()
 
 
@@ -321,7 +321,7 @@ def _read_offset_value(data: bytes) -> OffsetValue:
     if version == 1:
         return OffsetValue(offset, -1, reader.string(), reader.number(INT64), reader.number(INT64))
     if version not in (3, 4):
-        raise ValueError(f"version {version} of an offset")
+        raise ValueError(f"version {version} of an offset is not supported")
     leader_epoch = reader.number(INT32)
     metadata = reader.string() if version == 3 else reader.compact_string()
     commit_ms = reader.number(INT64)
@@ -334,7 +334,7 @@ def _read_offset_value(data: bytes) -> OffsetValue:
 
 
 def _write_classic(value: ClassicValue) -> bytes:
-    """Version 3, which everybody reads; version 4 where a name is too long for that."""
+    """Encode a classic group in version 3, which all readers support, or 4 if a name is too long for 3."""
     leader = None if value.is_joining else value.leader
     start = value.protocol_type, value.protocol or "", leader or ""
     names = [*start, *(name for one in value.members for name in _names(one))]
@@ -399,7 +399,7 @@ def _read_classic(data: bytes) -> ClassicValue:
     reader = FieldReader(data)
     version = reader.number(INT16)
     if version not in (3, 4):
-        raise ValueError(f"version {version} of a classic group")
+        raise ValueError(f"version {version} of a classic group is not supported")
     is_long = version == 4
     text = reader.compact_string if is_long else reader.string
     nullable = reader.compact_nullable_string if is_long else reader.nullable_string

@@ -1,4 +1,4 @@
-"""The group settings of a broker, and of single groups, as groups use them."""
+"""Builds the limits of groups from the settings of the broker and the overrides of single groups."""
 
 from collections.abc import Callable
 

@@ -1,7 +1,7 @@
-"""The groups of one partition of `__consumer_offsets`: their state, and what may be done to it. Pure.
+"""The state machine of one partition of `__consumer_offsets`: its groups, their offsets, and the operations. Pure.
 
-Offsets change by records alone. Groups have soft state of their own beside what is recorded (`group.py`); their records
-are replayed while loading, and make the groups that a restart finds.
+Offsets change only by records. Groups have soft state in addition to their records (`group.py`); a restart restores
+them by replaying the records.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -61,7 +61,7 @@ _KINDS: Mapping[type, type[ConsumerGroup | ShareGroup | StreamsGroup]] = {
 
 
 Refused = dict[Place, HeadraceError]
-"""What was not done, and why; everything else was."""
+"""The partitions whose operation was refused, with the error; all others succeeded."""
 
 Fetched = OffsetValue | HeadraceError | None
 
@@ -77,7 +77,7 @@ class GroupMachine(FormattedMachine[Key, Value]):
     # -- replay
 
     def _old_records(self) -> Iterator[tuple[Key, Value | None]]:
-        """Offsets as they are now, unless a transaction may still change them; everything else is as it was."""
+        """Yield the records in the old format: offsets with their current value, unless a transaction may change it."""
         for key, value in self._formats.old_values():
             if not isinstance(key, OffsetKey):
                 yield key, value
@@ -114,7 +114,7 @@ class GroupMachine(FormattedMachine[Key, Value]):
         for group in self.groups.values():
             group.start(Now(now_ms, 0))
 
-    # -- finding
+    # -- lookup
 
     def group(self, group_id: str) -> Group:
         group = self.groups.get(group_id)
@@ -123,12 +123,12 @@ class GroupMachine(FormattedMachine[Key, Value]):
         return group
 
     def find(self, group_id: str, kind: type[G]) -> G | None:
-        """The group, if there is one of this kind."""
+        """Return the group; None if there is none of this kind."""
         group = self.groups.get(group_id)
         return group if isinstance(group, kind) else None
 
     def of_kind(self, group_id: str, kind: type[G]) -> G:
-        """The group; `GroupNotFound` if there is none, or it is of another kind."""
+        """Return the group; `GroupNotFound` if there is none, or it is of another kind."""
         self.group(group_id)
         group = self.find(group_id, kind)
         if group is None:
@@ -136,15 +136,15 @@ class GroupMachine(FormattedMachine[Key, Value]):
         return group
 
     def for_member(self, group_id: str) -> Group:
-        """The group of a client that says it is a member, by the classic protocol."""
+        """Return the group for a request of a member of the classic protocol."""
         group = self.groups.get(group_id)
         if group is None:
             raise UnknownMember(f"there is no group {group_id}")
         return group
 
     def for_join(self, group_id: str, member_id: str, now: Now) -> Group:
-        """The group to join by the classic protocol. It is created if there is none, unless the client says that it
-        is a member already."""
+        """Return the group to join by the classic protocol. It is created if there is none, unless the request has a
+        member id."""
         group = self.groups.get(group_id)
         if group is None or group.yields_to_classic:
             if member_id:
@@ -155,13 +155,13 @@ class GroupMachine(FormattedMachine[Key, Value]):
     def consumer_heartbeat(
         self, group_id: str, beat: Heartbeat, image: ClusterImage, waiter: Deferred[Result[Beat]], now: Now
     ) -> Effects:
-        """A member of the consumer protocol lives, comes or goes. One that joins makes the group if there is none or an
-        empty classic one; if that has members, they go on in the consumer group that it becomes."""
+        """Handle a heartbeat, join or leave by the consumer protocol. A join creates the group if there is none,
+        replaces an empty classic group, and upgrades a classic group with members."""
         check_request(beat, self._limits.consumer.assignors)
         classic = self.find(group_id, ClassicGroup)
         if beat.epoch != JOIN and classic is not None and classic.protocol_type == CONSUMER and self._can_upgrade:
-            # It was removed, and then the group changed its protocol. To join again brings both back; clients take
-            # GROUP_ID_NOT_FOUND for a fatal error.
+            # The member was removed, and then the group was downgraded. A rejoin restores both; clients treat
+            # GROUP_ID_NOT_FOUND as fatal.
             raise UnknownMember(f"the group {group_id} has no member {beat.member_id} of the consumer protocol")
         if beat.epoch != JOIN or (classic is None and group_id in self.groups):
             return self.of_kind(group_id, ConsumerGroup).heartbeat(beat, image, waiter, now)
@@ -179,7 +179,7 @@ class GroupMachine(FormattedMachine[Key, Value]):
     def share_heartbeat(
         self, group_id: str, beat: ShareHeartbeat, image: ClusterImage, waiter: Deferred[Result[Beat]], now: Now
     ) -> Effects:
-        """A member of a share group lives, comes or goes. One that joins makes the group if there is none."""
+        """Handle a heartbeat, join or leave in a share group. A join creates the group if there is none."""
         check_share_request(beat)
         if beat.epoch != JOIN or group_id in self.groups:
             return self.of_kind(group_id, ShareGroup).heartbeat(beat, image, waiter, now)
@@ -188,12 +188,12 @@ class GroupMachine(FormattedMachine[Key, Value]):
         return [Convert(made), *effects]
 
     def begin_share(self, group_id: str, topic_ids: Iterable[UUID]) -> GroupOutcome[None]:
-        """A share group has state in these topics. If there are any, one that is not there is made, without members."""
+        """Record that a share group has state in these topics. If there are any, a missing group is created."""
         group = self.of_kind(group_id, ShareGroup) if group_id in self.groups else ShareGroup(group_id, self._limits)
         return Outcome(group.begun(topic_ids), None)
 
     def forget_share(self, group_id: str, topic_ids: Iterable[UUID]) -> GroupOutcome[None]:
-        """A share group has no state in these topics any more."""
+        """Record that a share group no longer has state in these topics."""
         return Outcome(self.of_kind(group_id, ShareGroup).forget_topics(topic_ids), None)
 
     def streams_heartbeat(
@@ -204,8 +204,8 @@ class GroupMachine(FormattedMachine[Key, Value]):
         waiter: Deferred[Result[StreamsBeat]],
         now: Now,
     ) -> Effects:
-        """A member of a streams group lives, comes or goes. One that joins makes the group if there is none, or a
-        classic one without members, whose offsets it goes on from."""
+        """Handle a heartbeat, join or leave in a streams group. A join creates the group if there is none, and replaces
+        a classic group without members, whose offsets remain."""
         check_streams_request(beat)
         classic = self.find(group_id, ClassicGroup)
         is_new = group_id not in self.groups or (classic is not None and classic.is_idle)
@@ -220,7 +220,7 @@ class GroupMachine(FormattedMachine[Key, Value]):
         return self._limits.consumer.can_upgrade
 
     def adopt(self, group: Group) -> bool:
-        """The group is this one from now on; whether there was another one of that name."""
+        """Add the group, or replace the one of the same id. Returns whether there was one."""
         was_there = group.group_id in self.groups
         self.groups[group.group_id] = group
         return was_there
@@ -244,7 +244,7 @@ class GroupMachine(FormattedMachine[Key, Value]):
         if group is not None:
             group.check_commit(by, transactional=transactional, now=now, commits=commits)
         elif by.generation >= 0:
-            raise IllegalGeneration(f"there is no group {group_id} that could be at generation {by.generation}")
+            raise IllegalGeneration(f"there is no group {group_id} with a generation {by.generation}")
 
     def commit(
         self, group_id: str, by: Committer, commits: Sequence[OffsetCommit], now: Now, *, retention_ms: int = -1
@@ -255,7 +255,7 @@ class GroupMachine(FormattedMachine[Key, Value]):
     def commit_records(
         self, group_id: str, commits: Sequence[OffsetCommit], now: Now, *, retention_ms: int = -1
     ) -> GroupOutcome[Refused]:
-        """The records of a commit that was allowed; a transaction's go into its own batch."""
+        """Return the records of an accepted commit; those of a transaction go into a batch of its producer."""
         refused: Refused = {}
         records: list[GroupRecord] = []
         expire_ms = now.wall_ms + retention_ms if retention_ms >= 0 else -1
@@ -279,7 +279,7 @@ class GroupMachine(FormattedMachine[Key, Value]):
         member_id: str | None = None,
         member_epoch: int = -1,
     ) -> dict[str, dict[int, Fetched]]:
-        """The offsets of these partitions, or with None of all that there are; None where there is none."""
+        """Return the offsets of these partitions, or of all if None is given; None for a partition without one."""
         group = self.groups.get(group_id)
         if group is not None:
             group.check_fetch(member_id, member_epoch)
@@ -306,14 +306,14 @@ class GroupMachine(FormattedMachine[Key, Value]):
         records: list[GroupRecord] = []
         for topic, partition in places:
             if group.is_subscribed_to(topic):
-                refused[topic, partition] = SubscribedToTopic(f"a member of {group_id} reads {topic}")
+                refused[topic, partition] = SubscribedToTopic(f"a member of {group_id} subscribes to {topic}")
             elif self.offsets.get(group_id, topic, partition) is not None or self.offsets.is_unstable(
                 group_id, topic, partition
             ):
                 records.append((OffsetKey(group_id, topic, partition), None))
         return Outcome(records, refused)
 
-    # -- the end of groups and offsets
+    # -- deletion and expiry
 
     def delete_group(self, group_id: str) -> GroupOutcome[None]:
         group = self.group(group_id)
@@ -323,14 +323,14 @@ class GroupMachine(FormattedMachine[Key, Value]):
         return Outcome(records + list(group.tombstones()), None)
 
     def forget_topics(self, topics: Mapping[str, UUID]) -> GroupOutcome[None]:
-        """Topics are gone: a topic of the same name later is another one, and offsets in it mean something else."""
+        """Delete the state of deleted topics: it is not valid for a later topic of the same name."""
         records: list[GroupRecord] = [(key, None) for key in self.offsets.keys_in_topics(topics)]
         for group in self.groups.values():
             records.extend(group.forget_topics(topics.values()))
         return Outcome(records, None)
 
     def expire_offsets(self, wall_ms: int) -> GroupOutcome[int]:
-        """Offsets whose time has passed, and groups that have neither members nor offsets left."""
+        """Delete expired offsets, and groups that have neither members nor offsets."""
         records: list[GroupRecord] = []
         for group_id, group in self.groups.items():
             kept = gone = 0

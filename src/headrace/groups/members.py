@@ -1,4 +1,4 @@
-"""Members of a classic group, and what they agree on. Pure."""
+"""Members of a classic group, and the election of their protocol. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -24,24 +24,24 @@ class Member:
     protocols: tuple[tuple[str, bytes], ...]
     assignment: bytes = b""
     deadline_ms: float = 0.0
-    """When it counts as gone unless it says something; see `is_excused`."""
+    """When its session times out; see `is_excused`."""
     is_new: bool = False
-    """It has not been told its id yet."""
+    """Its first join has not been answered yet, so it does not know its id."""
     join_waiter: Deferred[Result[Joined]] | None = None
     sync_waiter: Deferred[Result[Synced]] | None = None
 
     @property
     def is_excused(self) -> bool:
-        """Whether it need not heartbeat: it waits for an answer of ours. One that is new may not wait for ever."""
+        """Whether its session cannot time out: it waits for a response. A new member may not wait forever."""
         return not self.is_new and (self.join_waiter is not None or self.sync_waiter is not None)
 
     def heard_of(self, now: Now) -> None:
-        """The member sent something: its session starts anew."""
+        """Restart its session after a request."""
         if not self.is_new:
             self.deadline_ms = now.ms + self.session_timeout_ms
 
     def update(self, wants: JoinRequest, waiter: Deferred[Result[Joined]]) -> None:
-        """The member joins again."""
+        """Apply a rejoin."""
         self.protocols = wants.protocols
         self.session_timeout_ms = wants.session_timeout_ms
         self.rebalance_timeout_ms = wants.rebalance_timeout_ms
@@ -77,7 +77,7 @@ class Member:
     def joining(
         cls, member_id: str, wants: JoinRequest, waiter: Deferred[Result[Joined]], deadline_ms: float
     ) -> "Member":
-        """A new member, which must have the answer to its join by the deadline."""
+        """Return a new member, whose join must be answered by the deadline."""
         return cls(
             member_id,
             wants.instance_id,
@@ -114,7 +114,7 @@ def check_session_timeout(wants: JoinRequest, limits: GroupLimits) -> None:
 
 
 def common_protocols(members: Iterable[Member]) -> set[str]:
-    """The protocols that every member speaks."""
+    """Return the protocols that every member supports."""
     common: set[str] | None = None
     for member in members:
         names = {name for name, _ in member.protocols}
@@ -123,7 +123,7 @@ def common_protocols(members: Iterable[Member]) -> set[str]:
 
 
 def select_protocol(members: Sequence[Member]) -> str | None:
-    """Everybody votes for the first on its list that all speak; among equals the first voter's choice wins."""
+    """Elect a protocol: each member votes for its most preferred common one; a tie goes to the first voter's."""
     candidates = common_protocols(members)
     votes = Counter(
         next(name for name, _ in member.protocols if name in candidates) for member in members if candidates

@@ -1,7 +1,7 @@
-"""How far groups have read: committed offsets, and those that wait for the end of a transaction. Pure.
+"""Committed offsets of groups, and pending offsets of open transactions. Pure.
 
-Changed by replaying records alone. An offset written inside a transaction counts when the transaction commits, unless
-something was written for the same partition after it.
+They change only by replaying records. An offset in a transaction takes effect when the transaction commits, unless a
+later offset was written for the same partition.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from headrace.groups.records import OffsetKey, OffsetValue
 class _Stored(NamedTuple):
     value: OffsetValue
     order: int
-    """Where it stands among everything that was replayed."""
+    """Its position in the order of replay."""
 
 
 Place = tuple[str, int]
@@ -23,7 +23,7 @@ Place = tuple[str, int]
 
 
 class Committer(NamedTuple):
-    """The member that a client says it is, at a generation or member epoch; with -1 and no id it is no member."""
+    """The member id and the generation or member epoch of a request; -1 and no id if it is not by a member."""
 
     member_id: str = ""
     instance_id: str | None = None
@@ -45,7 +45,7 @@ class OffsetStore:
         self._unstable: Counter[OffsetKey] = Counter()
         self._order = count()
 
-    # -- looking
+    # -- lookup
 
     def get(self, group: str, topic: str, partition: int) -> OffsetValue | None:
         stored = self._committed.get(group, {}).get((topic, partition))
@@ -56,7 +56,7 @@ class OffsetStore:
             yield place, stored.value
 
     def has_any(self, group: str) -> bool:
-        """Whether there is an offset for this group, or may be one once a transaction ends."""
+        """Whether the group has an offset, or a pending one in an open transaction."""
         return group in self._committed or any(key.group == group for key in self._unstable)
 
     def is_unstable(self, group: str, topic: str, partition: int) -> bool:
@@ -64,7 +64,7 @@ class OffsetStore:
         return OffsetKey(group, topic, partition) in self._unstable
 
     def keys_of(self, group: str) -> Iterator[OffsetKey]:
-        """Every offset of a group, those of open transactions included."""
+        """Yield the keys of all offsets of a group, including those of open transactions."""
         keys = [OffsetKey(group, *place) for place in self._committed.get(group, ())]
         yield from dict.fromkeys(keys + [key for key in self._unstable if key.group == group])
 

@@ -1,11 +1,11 @@
 """Regular expressions for topic names and transactional ids, in RE2's syntax, matched in linear time.
 
 Kafka matches `SubscribedTopicRegex` with RE2/J, which has no backtracking: a client's pattern cannot stall the broker.
-RE2 itself does the same here (`docs/adr/0015-re2-for-patterns.md`). A name matches if the whole of it does.
+Headrace uses RE2 itself (`docs/adr/0015-re2-for-patterns.md`). A pattern must match the whole name.
 
-Limits: 1,000 characters, and a MiB of memory for a pattern and the states that matching adds to it. 128 patterns are
-cached, which is as many as RE2's own cache holds. `InvalidRegularExpression` says what is wrong with a pattern, or that
-it needs more memory.
+Limits: 1,000 characters, and 1 MiB of memory for a pattern and the states that matching adds to it. 128 patterns are
+cached, as many as in RE2's own cache. `InvalidRegularExpression` has the reason why a pattern is not valid, or that it
+needs more memory.
 """
 
 from functools import lru_cache
@@ -39,4 +39,4 @@ class TopicPattern:
 
 
 topic_pattern = lru_cache(_CACHED_PATTERNS)(TopicPattern)
-"""The pattern that a text stands for. Raises `InvalidRegularExpression`."""
+"""Compiles a pattern, with a cache. Raises `InvalidRegularExpression`."""

@@ -1,6 +1,6 @@
-"""The deadline of the phase that a classic group is in: the join phase, or the wait for syncs. Pure.
+"""The deadline of the current phase of a classic group: the join phase, or the sync phase. Pure.
 
-The join phase of a group that was empty is short, so that a single member need not wait, and is extended while further
+The join phase of a group that was empty is short, so that a single member need not wait, and is extended while more
 members join, up to the rebalance timeout.
 """
 
@@ -28,11 +28,11 @@ class RebalanceTimer:
         self.start(timeout_ms, now)
 
     def note_growth(self) -> None:
-        """A new member joined."""
+        """Note that a new member joined."""
         self._has_grown = True
 
     def extend(self, now: Now) -> bool:
-        """Extend an initial join phase in which members joined; whether it was extended."""
+        """Extend an initial join phase in which members joined. Returns whether it was extended."""
         if not (self.is_initial and self._has_grown and self._delay_left_ms > 0):
             return False
         delay_ms = min(self._initial_delay_ms, self._delay_left_ms)

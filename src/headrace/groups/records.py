@@ -1,15 +1,14 @@
-"""What is stored in `__consumer_offsets`, and its format at feature level 1: keys and values as msgpack arrays.
+"""The records in `__consumer_offsets`, and their format at feature level 1: keys and values as msgpack arrays.
 
     key                                  value                  meaning
-    ["offset", group, topic, partition]  ["offset-1", …]        how far a group has read a partition
+    ["offset", group, topic, partition]  ["offset-1", …]        the committed offset of a group in a partition
     ["group", group]                     ["classic-1", …]       a classic group: its generation, members, assignments
 
 The records of consumer groups are in `consumer_records.py`, those of share groups in `share_records.py`, those of
 streams groups in `streams_records.py`.
 
-The first element says what follows; that of a value ends in the version of its layout. A tombstone (no value) forgets.
-A record with a first element that this broker does not know is refused: a newer broker wrote it, and leaving it out
-would be to lose somebody's state silently.
+The first element is the type; that of a value ends in the version of its layout. A tombstone (no value) deletes the
+key. A record of an unknown type is refused: a newer broker wrote it, and skipping it would silently lose state.
 
 From level 2 on the same keys and values are written in Kafka's format, see `kafka_records.py`.
 """
@@ -36,12 +35,12 @@ class GroupKey(msgspec.Struct, array_like=True, frozen=True, tag="group"):
 class OffsetValue(msgspec.Struct, array_like=True, frozen=True, tag="offset-1", gc=False):
     offset: int
     leader_epoch: int
-    """-1 if the client did not say."""
+    """-1 if the client did not send it."""
     metadata: str
     commit_ms: int
     """When it was committed, by the wall clock."""
     expire_ms: int = -1
-    """When it goes at the latest, for clients old enough to say so; else -1."""
+    """When it expires, if set by a client of an old version; otherwise -1."""
 
 
 class MemberValue(msgspec.Struct, array_like=True, frozen=True):
@@ -52,7 +51,7 @@ class MemberValue(msgspec.Struct, array_like=True, frozen=True):
     session_timeout_ms: int
     rebalance_timeout_ms: int
     subscription: bytes
-    """What the member said under the protocol that was chosen."""
+    """The member's metadata for the elected protocol."""
     assignment: bytes
 
 
@@ -62,10 +61,10 @@ class ClassicValue(msgspec.Struct, array_like=True, frozen=True, tag="classic-1"
     protocol: str | None
     leader: str | None
     state_since_ms: int
-    """Since when the group is as it is (empty, most of all), by the wall clock."""
+    """When the group entered its state (most importantly Empty), by the wall clock."""
     members: tuple[MemberValue, ...]
     is_joining: bool = False
-    """Whether its members are to join again, since the group was of the other protocol before."""
+    """Whether its members have to rejoin, since the group was downgraded from the consumer protocol."""
 
 
 Key = OffsetKey | GroupKey | ConsumerKey | TopologyKey
@@ -73,7 +72,7 @@ Value = OffsetValue | ClassicValue | ConsumerGroupValue | ShareGroupValue | Stre
 
 
 GroupRecord = tuple[Key, Value | None]
-"""What is known under a key from now on; None forgets it. A plain tuple: one is made for each offset of a commit."""
+"""A key with its new value; None is a tombstone. A plain tuple, since each offset of a commit makes one."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_key = msgspec.msgpack.Decoder(Key).decode

@@ -1,4 +1,4 @@
-"""Deletes offsets whose retention is over, and groups that have neither members nor offsets, from time to time."""
+"""Periodically deletes expired offsets, and groups that have neither members nor offsets."""
 
 from functools import partial
 
@@ -22,7 +22,7 @@ class OffsetRetention:
         self._coordinator.timers.set(_TIMER, due_ms, self._expire)
 
     def _expire(self) -> None:
-        """Shard after shard, with time for others in between."""
+        """Expire offsets shard by shard, yielding to other work in between."""
         self.start()
         due_ms = self._clock.monotonic_ms()
         for shard in self._coordinator.shards():

@@ -1,6 +1,6 @@
-"""The members of a classic group: who they are, which of them leads, and whom the group waits for. Pure.
+"""The members of a classic group: lookup, leader election, and pending joins and syncs. Pure.
 
-Member ids that were given out and not joined with yet are reserved here until they expire.
+Member ids that were issued, and with which no client has joined yet, are reserved here until they expire.
 """
 
 from collections.abc import Sequence
@@ -18,15 +18,15 @@ class Roster:
         self.members: dict[str, Member] = {}
         self.leader: str | None = None
         self._static: dict[str, str] = {}
-        """Instance id to member id."""
+        """Member ids by instance id."""
         self._reserved: dict[str, float] = {}
-        """Member ids without a member, and when each expires."""
+        """When each reserved member id expires."""
         self._not_synced: set[str] = set()
 
     # -- lookup
 
     def find(self, member_id: str, instance_id: str | None) -> Member:
-        """The member of this id; for a static one the instance id must be its own."""
+        """Return the member with this id; the instance id of a static member must match."""
         if instance_id is not None:
             holder = self._static.get(instance_id)
             if holder is None:
@@ -39,18 +39,18 @@ class Roster:
         return member
 
     def static(self, instance_id: str | None) -> Member | None:
-        """The member with an instance id."""
+        """Return the static member with an instance id."""
         member_id = None if instance_id is None else self._static.get(instance_id)
         return None if member_id is None else self.members[member_id]
 
     @property
     def joined(self) -> list[str]:
-        """The ids of the members that wait for the answer to their join."""
+        """The ids of the members that wait for the response to their join."""
         return [member.member_id for member in self.members.values() if member.join_waiter is not None]
 
     @property
     def has_all_joined(self) -> bool:
-        """Whether every member has joined, and so has everybody with a reserved id."""
+        """Whether every member and every client with a reserved id has joined."""
         return not self._reserved and all(member.join_waiter is not None for member in self.members.values())
 
     def rebalance_timeout_ms(self) -> int:
@@ -87,9 +87,9 @@ class Roster:
         if wants.instance_id is not None:
             others = [member for member in others if member.instance_id != wants.instance_id]
         if protocol_type and wants.protocol_type != protocol_type:
-            raise InconsistentProtocol(f"the group {self.group_id} is of the protocol type {protocol_type}")
+            raise InconsistentProtocol(f"the group {self.group_id} has the protocol type {protocol_type}")
         if others and not common_protocols(others) & {name for name, _ in wants.protocols}:
-            raise InconsistentProtocol(f"no protocol is spoken by all members of the group {self.group_id}")
+            raise InconsistentProtocol(f"the members of the group {self.group_id} have no protocol in common")
 
     # -- members
 
@@ -101,7 +101,7 @@ class Roster:
             self.leader = member.member_id
 
     def rename(self, member: Member, new_id: str) -> None:
-        """Give a member another id. It keeps its position, and so does the member that leads next."""
+        """Change a member's id. The order of members, by which the next leader is elected, does not change."""
         old_id, member.member_id = member.member_id, new_id
         self.members = {new_id if name == old_id else name: other for name, other in self.members.items()}
         if member.instance_id is not None:
@@ -127,7 +127,7 @@ class Roster:
                 self.remove(member)
 
     def elect(self, candidates: Sequence[str]) -> None:
-        """Keep the leader if it is a candidate; else the first candidate leads."""
+        """Elect the current leader if it is a candidate, otherwise the first candidate."""
         if self.leader not in candidates:
             self.leader = candidates[0] if candidates else None
 
@@ -153,12 +153,12 @@ class Roster:
         self._not_synced.add(member_id)
 
     def note_sync(self, member_id: str) -> bool:
-        """A member synced; whether all of them have."""
+        """Note a member's sync. Returns whether all members have synced."""
         self._not_synced.discard(member_id)
         return not self._not_synced
 
     def clear_syncs(self) -> list[Member]:
-        """Wait for no sync any more. Returns the members that have not synced."""
+        """Stop waiting for syncs. Returns the members that have not synced."""
         absent = [self.members[member_id] for member_id in self._not_synced if member_id in self.members]
         self._not_synced.clear()
         return absent
@@ -174,7 +174,7 @@ class Roster:
         return [one for one in self.members.values() if not one.is_excused and one.deadline_ms <= now.ms]
 
     def expire_reserved(self, now: Now) -> bool:
-        """End the reservations whose time is up; whether there were any."""
+        """Remove expired reservations. Returns whether there were any."""
         expired = [member_id for member_id, until_ms in self._reserved.items() if until_ms <= now.ms]
         for member_id in expired:
             del self._reserved[member_id]
@@ -186,4 +186,4 @@ def rebalancing(group_id: str) -> RebalanceInProgress:
 
 
 def fenced(instance_id: str) -> FencedInstance:
-    return FencedInstance(f"another member has taken the place of the static member {instance_id}")
+    return FencedInstance(f"another member has replaced the static member {instance_id}")

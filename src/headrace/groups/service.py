@@ -1,7 +1,7 @@
 """The group coordinator of a broker: finds the shard of a group, applies the effects of groups, and runs their timers.
 
-Durable changes are answered when they are committed (`coordinator/shard.py`). Joins and syncs wait in their group until
-the phase ends, the shard is lost or loads again, the client disconnects, or the broker stops. There is one timer per
+Persisted changes are answered when they are committed (`coordinator/shard.py`). Joins and syncs wait in their group
+until the phase ends, the shard is lost or reloads, the client disconnects, or the broker stops. There is one timer per
 group and one for retention, on one heap.
 """
 
@@ -58,7 +58,7 @@ class GroupService:
         workers: Executor,
         new_id: Callable[[], str] = lambda: str(uuid4()),
     ) -> None:
-        """`new_id` makes the random part of member ids."""
+        """`new_id` returns the random part of a member id."""
         self._clock = clock
         self._metadata = metadata
         self._new_id = new_id
@@ -84,7 +84,7 @@ class GroupService:
         self._internal_topics = InternalTopics(metadata)
         metadata.subscribe(self._image_changed)
 
-    # -- life
+    # -- lifecycle
 
     def start(self) -> None:
         self.coordinator.start()
@@ -106,7 +106,7 @@ class GroupService:
         )
 
     def _make_way(self, group_id: str) -> None:
-        """A new member joins by the classic protocol: delete a group that cannot be one with it. Its offsets stay."""
+        """Delete a group of a kind that a new classic member cannot join. Its offsets remain."""
         with suppress(HeadraceError):
             shard = self._any_shard(group_id)
             group = shard.machine.groups.get(group_id)
@@ -130,7 +130,7 @@ class GroupService:
         )
 
     def heartbeat(self, group_id: str, by: Committer) -> None:
-        """A member of the classic protocol is alive. Raises the error to answer with."""
+        """Handle a heartbeat of the classic protocol. Raises the error of the response."""
         shard = self._shard(group_id)
         group = shard.machine.for_member(group_id)
         try:
@@ -142,7 +142,7 @@ class GroupService:
     def leave(
         self, group_id: str, leaving: Sequence[tuple[str, str | None]]
     ) -> Deferred[Result[list[HeadraceError | None]]]:
-        """One result for each that leaves, when it is certain that it has left."""
+        """Remove members. Returns one result for each, when the removal is committed."""
 
         def leave(group: Group, waiter: Deferred[Any], now: Now) -> Effects:
             results, effects = group.classic_leave(leaving, self._metadata.image, now)
@@ -151,15 +151,15 @@ class GroupService:
         return self._do(group_id, lambda machine, _: machine.for_member(group_id), leave)
 
     def consumer_heartbeat(self, group_id: str, beat: Heartbeat) -> Deferred[Result[Beat]]:
-        """A member of a group of the consumer protocol is alive, joins or leaves."""
+        """Handle a heartbeat, join or leave by the consumer protocol."""
         return self._beat(group_id, beat, GroupMachine.consumer_heartbeat)
 
     def share_heartbeat(self, group_id: str, beat: ShareHeartbeat) -> Deferred[Result[Beat]]:
-        """A member of a share group is alive, joins or leaves."""
+        """Handle a heartbeat, join or leave in a share group."""
         return self._beat(group_id, beat, GroupMachine.share_heartbeat)
 
     def streams_heartbeat(self, group_id: str, beat: StreamsHeartbeat) -> Deferred[Result[StreamsBeat]]:
-        """A member of a streams group is alive, joins or leaves."""
+        """Handle a heartbeat, join or leave in a streams group."""
         return self._beat(group_id, beat, GroupMachine.streams_heartbeat)
 
     def _beat(
@@ -191,7 +191,7 @@ class GroupService:
     def commit_in_transaction(
         self, group_id: str, by: Committer, commits: Sequence[OffsetCommit], producer_id: int, producer_epoch: int
     ) -> Deferred[Result[Refused]]:
-        """Offsets that count if the producer's transaction commits. That it may write is for the caller to know."""
+        """Write offsets in a producer's transaction. The caller has checked that the producer may write."""
         try:
             shard, now = self._shard(group_id), self._now()
             shard.machine.check_commit(group_id, by, now, transactional=True, commits=commits)
@@ -231,41 +231,41 @@ class GroupService:
     # -- groups
 
     def classic(self, group_id: str) -> ClassicGroup:
-        """The group to describe; `GroupNotFound` if there is none of the classic kind."""
+        """Return a classic group; `GroupNotFound` if there is none with this id."""
         return self._any_shard(group_id).machine.of_kind(group_id, ClassicGroup)
 
     def consumer(self, group_id: str) -> ConsumerGroup:
-        """The group to describe; `GroupNotFound` if there is none of the consumer protocol."""
+        """Return a consumer group; `GroupNotFound` if there is none with this id."""
         return self._shard(group_id).machine.of_kind(group_id, ConsumerGroup)
 
     def share(self, group_id: str) -> ShareGroup:
-        """`GroupNotFound` if there is no share group of this name."""
+        """Return a share group; `GroupNotFound` if there is none with this id."""
         return self._shard(group_id).machine.of_kind(group_id, ShareGroup)
 
     def streams(self, group_id: str) -> StreamsGroup:
-        """The group to describe; `GroupNotFound` if there is no streams group of this name."""
+        """Return a streams group; `GroupNotFound` if there is none with this id."""
         return self._shard(group_id).machine.of_kind(group_id, StreamsGroup)
 
     def internal_topics_problem(self, group_id: str) -> str | None:
-        """Why topics that a streams group needs could not be created when that was last tried."""
+        """Why the last attempt to create internal topics of a streams group failed; None if it did not."""
         return self._internal_topics.problem(group_id)
 
     def is_share(self, group_id: str) -> bool:
-        """Whether there is a share group of this name. Raises what to tell somebody who asks the wrong broker."""
+        """Whether there is a share group with this id. Raises the error if this broker is not its coordinator."""
         return self._any_shard(group_id).machine.find(group_id, ShareGroup) is not None
 
     def begin_share(self, group_id: str, topic_ids: Iterable[UUID]) -> Deferred[Result[None]]:
-        """Remember that a share group has state in these topics, and make it if there is no group of this name."""
+        """Record that a share group has state in these topics. A missing group is created."""
         if not group_id:
             return done(Result(error=InvalidGroupId("a group must have a name")))
         return self._run(group_id, lambda machine: machine.begin_share(group_id, topic_ids))
 
     def forget_share(self, group_id: str, topic_ids: Iterable[UUID]) -> Deferred[Result[None]]:
-        """A share group has no state in these topics any more."""
+        """Record that a share group no longer has state in these topics."""
         return self._run(group_id, lambda machine: machine.forget_share(group_id, topic_ids))
 
     def listed(self) -> list[Listed]:
-        """Every group that this broker coordinates; `CoordinatorLoading` while a shard does not know its own."""
+        """Return all groups that this broker coordinates; `CoordinatorLoading` while a shard is loading."""
         groups: list[Listed] = []
         for shard in self.coordinator.shards():
             shard.check()
@@ -275,7 +275,7 @@ class GroupService:
     def delete_group(self, group_id: str) -> Deferred[Result[None]]:
         return self._run(group_id, lambda machine: machine.delete_group(group_id))
 
-    # -- doing
+    # -- execution
 
     def _now(self) -> Now:
         return Now(self._clock.monotonic_ms(), self._clock.wall_ms())
@@ -291,7 +291,7 @@ class GroupService:
         return shard
 
     def _run(self, group_id: str, operation: Callable[[GroupMachine], GroupOutcome[A]]) -> Deferred[Result[A]]:
-        """An operation on what is stored. Offsets may be kept under an empty name, as of old."""
+        """Run an operation on stored state. Offsets may be stored under an empty group id, as in old versions."""
         try:
             shard = self._any_shard(group_id)
         except HeadraceError as error:
@@ -304,7 +304,7 @@ class GroupService:
         find: Callable[[GroupMachine, Now], Group],
         tell: Callable[[Group, Deferred[Result[Any]], Now], Effects],
     ) -> Deferred[Result[Any]]:
-        """Call a group, and apply the effects that it returns. The group resolves the answer."""
+        """Call a group, and apply the effects that it returns. The group resolves the result."""
         answer, now = waiting(), self._now()
         try:
             shard = self._shard(group_id)
@@ -335,7 +335,7 @@ class GroupService:
     # -- time
 
     def _arm(self, shard: GroupShard, group_id: str) -> None:
-        """Wake up when the group has something to do. A heartbeat moves that later without coming here."""
+        """Set the timer of a group to its next deadline. A heartbeat moves the deadline later, not the timer."""
         timers, key = self.coordinator.timers, ("group", group_id)
         group = shard.machine.groups.get(group_id)
         deadline_ms = None if group is None else group.next_deadline_ms()
@@ -350,14 +350,14 @@ class GroupService:
             self._apply(shard, group.expire(self._metadata.image, self._now()))
             self._arm(shard, group_id)
 
-    # -- what happens around
+    # -- events
 
     def _loaded(self, shard: GroupShard) -> None:
         for group_id in shard.machine.groups:
             self._arm(shard, group_id)
 
     def _lost(self, shard: GroupShard) -> None:
-        """The shard is no longer ours, or its state is void."""
+        """Fail all waiters of a shard that this broker lost, or whose state is invalid."""
         lost: Result[Any] = Result(error=NotCoordinator(f"the coordinator on {shard.partition} has moved"))
         for group in shard.machine.groups.values():
             self.coordinator.timers.cancel(("group", group.group_id))

@@ -1,11 +1,11 @@
-"""A share group (KIP-932): its members take records of the same partitions, and none of them owns any. Pure.
+"""A share group (KIP-932): its members consume the same partitions, and own none of them exclusively. Pure.
 
-The broker assigns; every partition of a subscribed topic has at least one member. Nobody has to give up anything before
-somebody else gets it, so a member goes to its target with its next heartbeat. What a member may do with single records
-is decided where their partition is led, by share sessions and acquisition locks; the group knows who is there.
+The broker assigns; every partition of a subscribed topic has at least one member. No member has to revoke a partition
+before another one gets it, so a member reaches its target with its next heartbeat. The group manages only membership:
+the partition's leader manages access to records, by share sessions and acquisition locks.
 
-Epochs and assignments are durable: after a restart members go on at the epoch at which they were. A member that is
-silent for the session timeout is removed; it learns so from its next heartbeat and joins again.
+Epochs and assignments are persisted: after a restart members continue at their epoch. A member that sends no heartbeat
+for the session timeout is removed; its next heartbeat is answered with the error, and it rejoins.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ ASSIGNOR = "simple"
 
 
 class ShareHeartbeat(NamedTuple):
-    """What a member says. None where nothing changed."""
+    """A ShareGroupHeartbeat request. A field is None if it did not change."""
 
     member_id: str
     epoch: int
@@ -55,7 +55,7 @@ class ShareGroup(Group):
         self.targets: dict[str, Assignment] = {}
         self._limits = limits.share
         self._checked_revision: int | None = None
-        """The last image whose topics were compared with those that the target was made for."""
+        """The revision of the last image that was compared with the topics of the target."""
         self._deadlines = MemberDeadlines()
 
     def replay(self, key: Key, value: Value | None) -> None:
@@ -72,7 +72,7 @@ class ShareGroup(Group):
             else:
                 self.targets.pop(key.member_id, None)
 
-    # -- what every group is
+    # -- the interface of all groups
 
     @property
     def state_name(self) -> str:
@@ -84,7 +84,7 @@ class ShareGroup(Group):
 
     @property
     def is_idle(self) -> bool:
-        """Share groups are deleted by their users: where they are in their partitions must not be forgotten."""
+        """Never: only users delete share groups, since their positions in partitions must not expire."""
         return False
 
     def check_commit(
@@ -93,7 +93,7 @@ class ShareGroup(Group):
         raise GroupNotFound(f"the group {self.group_id} is a share group: it has no committed offsets")
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """As in Kafka: it is answered, and there are none."""
+        """Accept every fetch, as Kafka does: the result is empty."""
 
     def is_subscribed_to(self, topic: str) -> bool:
         return any(topic in member.topics for member in self.members.values())
@@ -110,7 +110,7 @@ class ShareGroup(Group):
     # -- members
 
     def heartbeat(self, beat: ShareHeartbeat, image: ClusterImage, waiter: Deferred[Result[Beat]], now: Now) -> Effects:
-        """A member lives, comes or goes. `waiter` is answered when what follows from it is committed."""
+        """Handle a member's heartbeat, join or leave. `waiter` is resolved when the resulting records are committed."""
         if beat.epoch == LEAVE:
             self._member(beat.member_id)
             left = Reply(waiter, Result(Beat(beat.member_id, LEAVE)))
@@ -140,7 +140,7 @@ class ShareGroup(Group):
         return [Outcome(draft.records(), [Reply(waiter, Result(told))])]
 
     def _entered(self, beat: ShareHeartbeat) -> ShareMemberValue:
-        """The member that a heartbeat speaks of, as it was before."""
+        """Return the sender of a heartbeat, before the heartbeat."""
         if beat.epoch == JOIN:
             member = self.members.get(beat.member_id)
             if member is None and len(self.members) >= self._limits.max_size:
@@ -149,7 +149,7 @@ class ShareGroup(Group):
                 )
             return member or ShareMemberValue()
         member = self._member(beat.member_id)
-        # One that missed our last answer is listened to.
+        # A member that missed the last response sends its previous epoch.
         if beat.epoch not in (member.epoch, member.previous_epoch):
             raise FencedMemberEpoch(
                 f"the member {beat.member_id} is at epoch {member.epoch}, not {beat.epoch}: it must join again"
@@ -163,7 +163,7 @@ class ShareGroup(Group):
         return member
 
     def _without(self, member_ids: Iterable[str], image: ClusterImage) -> list[GroupRecord]:
-        """Members are gone, and what they had has others: these learn so at their next heartbeats."""
+        """Remove members. Others get their partitions at their next heartbeats."""
         draft = _Draft(self)
         for member_id in member_ids:
             draft.remove(member_id)
@@ -171,14 +171,14 @@ class ShareGroup(Group):
         self._follow(draft, image, has_changed=True)
         return draft.records()
 
-    # -- who has what
+    # -- topics and targets
 
     def begun(self, topic_ids: Iterable[UUID]) -> Sequence[GroupRecord]:
-        """The records that say that there is state of these topics, as when somebody has set offsets in them."""
+        """Return the records that add topics with state, such as when a client sets offsets in them."""
         return self._begun(tuple(sorted({*self.about.begun, *topic_ids})))
 
     def forget_topics(self, topic_ids: Iterable[UUID]) -> Sequence[GroupRecord]:
-        """There is no state of these topics any more."""
+        """Return the records that remove topics with state."""
         return self._begun(tuple(sorted(set(self.about.begun) - set(topic_ids))))
 
     def _begun(self, topic_ids: tuple[UUID, ...]) -> Sequence[GroupRecord]:
@@ -187,8 +187,7 @@ class ShareGroup(Group):
         return [(GroupKey(self.group_id), msgspec.structs.replace(self.about, begun=topic_ids))]
 
     def _follow(self, draft: "_Draft", image: ClusterImage, *, has_changed: bool) -> None:
-        """If members want something else, or the topics they want are others than before or have grown, make a target
-        for that."""
+        """Compute a new target if members, subscriptions, or ids or partition counts of subscribed topics changed."""
         if not has_changed and self._checked_revision == image.revision:
             return
         self._checked_revision = image.revision
@@ -233,7 +232,7 @@ class ShareGroup(Group):
 
 
 class _Draft:
-    """Changes to a group while a request is worked on, and the records that make them."""
+    """Changes to a group while a request is handled, and their records."""
 
     def __init__(self, group: ShareGroup) -> None:
         self.about = group.about
@@ -244,8 +243,11 @@ class _Draft:
         self._first: list[GroupRecord] = []
 
     def records(self) -> list[GroupRecord]:
-        """Many records are more than one batch, and a crash may leave the first of them alone. So a new epoch comes
-        first, with a target that is behind it: the next heartbeat then makes a whole one."""
+        """Return the records of all changes.
+
+        Many records may need several batches, and a crash may persist only the first ones. So a new epoch comes first,
+        with an older target epoch: the next heartbeat then computes a complete target.
+        """
         return self._first + [(key, value) for key, value in self._changes.items()]
 
     def describe(self, about: ShareValue) -> None:
@@ -277,20 +279,20 @@ class _Draft:
 
 
 def check_request(beat: ShareHeartbeat) -> None:
-    """Refuse what no member may say, whatever the group is like."""
+    """Refuse a heartbeat that is invalid in any group."""
     if not beat.member_id:
         raise ProtocolError("a heartbeat must have a member id")
     check_name(beat.member_id)
     if beat.rack_id is not None and not beat.rack_id.strip():
         raise ProtocolError("the rack id of a member is empty")
     if beat.epoch < LEAVE:
-        raise ProtocolError(f"the member epoch {beat.epoch} has no meaning")
+        raise ProtocolError(f"the member epoch {beat.epoch} is not valid")
     if beat.epoch == JOIN and beat.topics is None:
-        raise ProtocolError("a member that joins must say which topics it wants")
+        raise ProtocolError("a member that joins must subscribe to topics")
 
 
 def _topics(member: ShareMemberValue, image: ClusterImage) -> Iterator[TopicImage]:
-    """The topics that a member wants, as far as they exist."""
+    """Yield the existing topics of a member's subscription."""
     for name in member.topics:
         topic = image.topics.get(TopicName(name))
         if topic is not None:

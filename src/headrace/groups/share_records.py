@@ -1,12 +1,11 @@
-"""What is stored of a share group (KIP-932) in `__consumer_offsets`.
+"""The records of a share group (KIP-932) in `__consumer_offsets`.
 
 key                           value                  meaning
-["group", group]              ["share-1", …]         the group: its epoch, and of which topics there is state
-["member", group, member]     ["share-member-1", …]  a member: who it is, what it wants, what it has
-["target", group, member]     ["share-target-1", …]  what the member shall have
+["group", group]              ["share-1", …]         the group: its epochs, and the topics with state
+["member", group, member]     ["share-member-1", …]  a member: its identity, subscription and current assignment
+["target", group, member]     ["share-target-1", …]  the target assignment of the member
 
-Which records of a partition the group is done with is not here: see `queues/`, which keeps it where the partition is
-led.
+The state of acknowledged records is not here: the leader of each partition stores it, see `queues/`.
 """
 
 from uuid import UUID
@@ -18,19 +17,19 @@ from headrace.groups.consumer_records import StoredPlaces
 
 class ShareValue(msgspec.Struct, array_like=True, frozen=True, tag="share-1"):
     epoch: int = 0
-    """Raised whenever members, subscriptions or the topics they mean change."""
+    """Incremented whenever members, subscriptions or the subscribed topics change."""
     target_epoch: int = 0
-    """The epoch that the target assignment was made for."""
+    """The epoch for which the target assignment was computed."""
     topics_hash: bytes = b""
-    """Of the ids and partition counts of the subscribed topics, to notice that they changed."""
+    """A hash of the ids and partition counts of the subscribed topics, to detect changes."""
     begun: tuple[UUID, ...] = ()
-    """The topics of which members have had partitions: there is state of them to describe, to reset and to delete."""
+    """The topics of which members have had partitions: they have state to describe, to reset and to delete."""
 
 
 class ShareMemberValue(msgspec.Struct, array_like=True, frozen=True, tag="share-member-1"):
     epoch: int = 0
     previous_epoch: int = 0
-    """Where it was before: it is still listened to with that, since it may have missed our answer."""
+    """The epoch before: still accepted, since the member may have missed the response with the next one."""
     rack_id: str | None = None
     client_id: str = ""
     client_host: str = ""

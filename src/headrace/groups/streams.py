@@ -1,18 +1,18 @@
 """A streams group (KIP-1071): the members of a Kafka Streams application, whose tasks the broker assigns. Pure.
 
-The first member brings the topology: what the application reads, repartitions and stores. While members are in the
-group all of them have the same one; whoever comes first into an empty group brings it anew. From it and the topics that
-there are the tasks follow (`streams_topology.py`); topics that the application needs for itself and that do not exist
-are created, and until all topics are there nobody has tasks.
+The first member sends the topology: the source, repartition and changelog topics of the application. All members of a
+group have the same topology; the first member that joins an empty group replaces it. The tasks follow from the topology
+and the existing topics (`streams_topology.py`). Missing internal topics are created; no tasks are assigned until all
+topics exist.
 
 As in consumer groups the group has an epoch, which rises when members, the topology, its topics or the number of
-standbys change, and a target: who shall have which tasks at that epoch (`streams_assignor.py`). Members go from what
-they have to their target one by one (`epoch_members.py`).
+standbys change, and a target assignment of tasks for that epoch (`streams_assignor.py`). Members go from their current
+assignment to their target independently (`epoch_members.py`).
 
-Everything but deadlines and a call to shut down is durable. A member that is silent for the session timeout, or does
-not give up what it must within its own rebalance timeout, is removed; it learns so from its next heartbeat and joins
-again. A static member that says it comes back keeps its tasks for the session timeout, and whoever comes with its
-instance id takes its place.
+Everything but deadlines and a shutdown request is persisted. A member that sends no heartbeat for the session timeout,
+or does not revoke tasks within its rebalance timeout, is removed; its next heartbeat is answered with the error, and it
+rejoins. A static member that leaves temporarily retains its tasks for the session timeout; a member that joins with its
+instance id replaces it.
 """
 
 from collections.abc import Sequence
@@ -49,11 +49,11 @@ from headrace.model.invariants import invariant
 from headrace.runtime.deferred import Deferred
 
 _MEMBER_MAX_BYTES = 64 * 1024
-"""It is one record, and goes to all who describe the group."""
+"""The limit of a member's metadata: it is one record, and is in every description of the group."""
 
 
 class StreamsHeartbeat(NamedTuple):
-    """What a member says. None, or -1 for the timeout, where nothing changed."""
+    """A StreamsGroupHeartbeat request. A field is None, or -1 for the timeout, if it did not change."""
 
     member_id: str
     epoch: int
@@ -66,24 +66,24 @@ class StreamsHeartbeat(NamedTuple):
     endpoint: tuple[str, int] | None = None
     tags: tuple[tuple[str, str], ...] | None = None
     shuts_down: bool = False
-    """Whether the whole application is to end."""
+    """Whether the member requests a shutdown of the whole application."""
     endpoints_epoch: int = -1
-    """Of what it was last told of endpoints."""
+    """The epoch of the endpoints in the last response that it got."""
     client_id: str = ""
     client_host: str = ""
 
 
 class StreamsBeat(NamedTuple):
-    """What a member is told that has sent a heartbeat."""
+    """The response to a heartbeat."""
 
     member_id: str
     epoch: int
     tasks: TaskSet | None = None
-    """What it shall have from now on; None if that did not change."""
+    """The member's assignment; None if it did not change."""
     statuses: Sequence[GroupStatus] = ()
     endpoints_epoch: int = 0
     endpoints: Sequence[EndpointPartitions] | None = None
-    """None if they are as it knows them."""
+    """None if they did not change since the epoch in the heartbeat."""
 
 
 class StreamsGroup(EpochGroup[StreamsValue, StreamsMember, TaskSet]):
@@ -95,11 +95,11 @@ class StreamsGroup(EpochGroup[StreamsValue, StreamsMember, TaskSet]):
         super().__init__(self._roster.state, self._roster)
         self._limits = limits.streams
         self._configured: tuple[TopologyValue, int, Configured] | None = None
-        """A topology with the topics of the image of a revision."""
+        """The cached configuration of a topology, for the image of a revision."""
         self._delayed_until_ms: float | None = None
-        """Until when the first members of a group wait for more of them."""
+        """When the initial rebalance delay ends."""
         self._shut_down_by: str | None = None
-        """The member that asked for the end of the whole application. Not stored: it asks again."""
+        """The member that requested a shutdown of the whole application. Not persisted: it repeats the request."""
 
     @property
     def topology(self) -> TopologyValue | None:
@@ -120,8 +120,8 @@ class StreamsGroup(EpochGroup[StreamsValue, StreamsMember, TaskSet]):
     # -- offsets
 
     def accepts_earlier_epoch(self, member: StreamsMember, epoch: int, commits: Sequence[OffsetCommit]) -> bool:
-        """Whether a member has had the tasks of all committed partitions since that epoch: otherwise every change of
-        the group would abort the transactions in progress of its members."""
+        """Whether a member has had the tasks of all committed partitions since that epoch. Without this every change
+        of the group would abort the open transactions of its members."""
         if self.topology is None or not JOIN < epoch < member.epoch:
             return False
         since = [
@@ -144,7 +144,7 @@ class StreamsGroup(EpochGroup[StreamsValue, StreamsMember, TaskSet]):
     def heartbeat(
         self, beat: StreamsHeartbeat, image: ClusterImage, waiter: Deferred[Result[StreamsBeat]], now: Now
     ) -> Effects:
-        """A member is alive, joins or leaves. `waiter` is resolved when the changes that follow are committed."""
+        """Handle a member's heartbeat, join or leave. `waiter` is resolved when the resulting records are committed."""
         if beat.epoch in (LEAVE, LEFT_FOR_NOW):
             return self._leave(beat, waiter, now)
         draft = self._roster.draft()
@@ -167,7 +167,7 @@ class StreamsGroup(EpochGroup[StreamsValue, StreamsMember, TaskSet]):
             lambda tasks: draft.available(member, tasks),
         )
         if beat.epoch == JOIN:
-            # It has given up everything that it had under its id before: no commit of that time is accepted.
+            # A member that joins has revoked all earlier tasks of its id: commits at earlier epochs are refused.
             after = replace(after, since=dict.fromkeys(after.holds.active, after.epoch))
         draft.put(after)
         self._roster.heard_of(before, after, now)
@@ -201,20 +201,20 @@ class StreamsGroup(EpochGroup[StreamsValue, StreamsMember, TaskSet]):
     # -- the topology
 
     def configured(self, topology: TopologyValue, image: ClusterImage) -> Configured:
-        """The topology with the topics that there are."""
+        """Return the configuration of the topology for the topics of an image."""
         known = self._configured
         if known is None or known[0] is not topology or known[1] != image.revision:
             known = self._configured = (topology, image.revision, configure(topology, image))
         return known[2]
 
     def _topology_with(self, beat: StreamsHeartbeat, draft: StreamsDraft) -> TopologyValue:
-        """The group's topology. An empty group takes that of whoever joins."""
+        """Return the group's topology. A member that joins an empty group sets it."""
         brings, has = beat.topology, draft.topology
         if brings is not None and (has is None or not draft.members):
             draft.initialize(brings)
             return brings
         if has is None:
-            # A restart found the first records of a join only: there is nobody who could know the topology.
+            # A crash persisted only the first records of a join: no member has sent the topology.
             raise FencedMemberEpoch(f"the group {self.group_id} has no topology: join again")
         if brings is not None and brings.epoch > has.epoch:
             raise InvalidTopologyEpoch(
@@ -229,8 +229,7 @@ class StreamsGroup(EpochGroup[StreamsValue, StreamsMember, TaskSet]):
         return has
 
     def _follow(self, draft: StreamsDraft, topology: TopologyValue, image: ClusterImage) -> Configured:
-        """Look at an image: if the topics of the topology are others than before, or the number of standbys is, there
-        must be a target for that."""
+        """Raise the epoch if the topics of the topology in an image, or the number of standbys, changed."""
         configured = self.configured(topology, image)
         about = msgspec.structs.replace(
             draft.about,
@@ -244,7 +243,7 @@ class StreamsGroup(EpochGroup[StreamsValue, StreamsMember, TaskSet]):
         return configured
 
     def _is_delayed(self, *, is_first: bool, now: Now) -> bool:
-        """Whether the first members of the group still wait for more of them, so that tasks need not move at once."""
+        """Whether the initial rebalance delay is running: the first members wait for more, so that tasks move less."""
         delay_ms = self._limits.initial_delay_of(self.group_id)
         if is_first and delay_ms:
             self._delayed_until_ms = now.ms + delay_ms
@@ -252,7 +251,7 @@ class StreamsGroup(EpochGroup[StreamsValue, StreamsMember, TaskSet]):
             self._delayed_until_ms = None
         return self._delayed_until_ms is not None
 
-    # -- answers
+    # -- responses
 
     def _told(
         self,
@@ -263,7 +262,7 @@ class StreamsGroup(EpochGroup[StreamsValue, StreamsMember, TaskSet]):
         configured: Configured,
     ) -> StreamsBeat:
         assert draft.topology is not None
-        # One that says it has something else may have missed our last answer.
+        # A member that reports other tasks may have missed the last response.
         has_else = beat.owned is not None and beat.owned != after.assigned
         is_told = beat.epoch == JOIN or after.assigned != before.assigned or has_else
         known = endpoints(draft.members.values(), draft.topology, configured)
@@ -301,26 +300,26 @@ class StreamsGroup(EpochGroup[StreamsValue, StreamsMember, TaskSet]):
 
 
 def check_streams_request(beat: StreamsHeartbeat) -> None:
-    """Refuse a heartbeat that no member may send, whatever the group is like."""
+    """Refuse a heartbeat that is invalid in any group."""
     check_member(beat)
     if len(msgspec.msgpack.encode(_updated(StreamsMemberValue(), beat))) > _MEMBER_MAX_BYTES:
-        raise RecordTooLarge(f"what a member says of itself has more than {_MEMBER_MAX_BYTES} bytes")
+        raise RecordTooLarge(f"the metadata of a member has more than {_MEMBER_MAX_BYTES} bytes")
     if beat.epoch != JOIN:
         if beat.topology is not None:
-            raise ProtocolError("only a member that joins may say its topology")
+            raise ProtocolError("only a member that joins may send a topology")
         return
     if beat.owned:
-        raise ProtocolError("a member that joins must have given up its tasks")
+        raise ProtocolError("a member that joins must own no tasks")
     if not beat.process_id:
-        raise ProtocolError("a member that joins must say its process id")
+        raise ProtocolError("a member that joins must send its process id")
     if beat.topology is None:
-        raise ProtocolError("a member that joins must say its topology")
+        raise ProtocolError("a member that joins must send its topology")
     check_topology(beat.topology)
 
 
 def _updated(about: StreamsMemberValue, beat: StreamsHeartbeat) -> StreamsMemberValue:
     if beat.epoch == JOIN:
-        # Who joins says everything: whatever a static member was before under its instance id is past.
+        # A join has all fields: the earlier metadata of a static member with this instance id is discarded.
         about = StreamsMemberValue()
     timeout_ms = beat.rebalance_timeout_ms
     return StreamsMemberValue(
@@ -337,7 +336,7 @@ def _updated(about: StreamsMemberValue, beat: StreamsHeartbeat) -> StreamsMember
 
 
 def _aim(draft: StreamsDraft, topology: TopologyValue, configured: Configured) -> None:
-    """Make the target for the group's epoch. A member with an older topology knows other tasks, and gets none."""
+    """Compute the target for the group's epoch. A member with an older topology has other tasks, and gets none."""
     workers = {
         member_id: TaskTaker(member.about.process_id, draft.targets.get(member_id, NO_TASKS), _tags(member.about))
         for member_id, member in draft.members.items()
@@ -354,7 +353,7 @@ def _aim(draft: StreamsDraft, topology: TopologyValue, configured: Configured) -
 
 
 def _place(about: StreamsMemberValue) -> tuple[object, ...]:
-    """What decides which tasks a member gets."""
+    """Return the metadata that affects which tasks a member gets."""
     return about.topology_epoch, about.process_id, about.rack_id, about.tags
 
 

@@ -1,12 +1,12 @@
-"""Who has which tasks of a streams group (KIP-1071). Pure: for the same input always the same output.
+"""The assignor of streams groups (KIP-1071): sticky and deterministic. Pure.
 
-Active tasks: every task belongs to one member, nobody has two more than another member, and as few move as that allows.
-A task that moves goes where its state is, if there is room: to a member whose process has it as a standby, or had it
-active. Otherwise to the member with the fewest tasks, in the process with the fewest per member.
+Active tasks: every task belongs to one member, no member has two more than another, and as few move as that allows.
+A task that moves goes to a process with its state, if that has room: one that has it as a standby, or had it active.
+Otherwise it goes to the member with the fewest tasks, in the process with the fewest per member.
 
-Standbys: each task with state has as many as are asked for, each in another process than the task and its other
-standbys, as far as there are processes. Those that have been somewhere stay where they can; others go to processes
-whose tags (or racks) the task has not been to yet, and among these to the one with the fewest tasks per member.
+Standbys: each stateful task has the configured number, each in another process than the task and its other standbys, as
+far as there are processes. Existing standbys stay where possible; others go to processes with tags (or racks) that the
+task does not have yet, and among these to the one with the fewest tasks per member.
 """
 
 from collections import defaultdict
@@ -19,17 +19,17 @@ from headrace.groups.streams_tasks import NO_TASKS, StreamsTask, TaskSet
 
 
 class TaskTaker(NamedTuple):
-    """A member that can have tasks."""
+    """A member that tasks can be assigned to."""
 
     process_id: str
     held: TaskSet = NO_TASKS
-    """What it was to have before."""
+    """Its previous target."""
     tags: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(slots=True)
 class _Load:
-    """What a member gets."""
+    """The tasks assigned to a member so far."""
 
     process_id: str
     active: set[StreamsTask] = field(default_factory=set)
@@ -43,7 +43,7 @@ class _Load:
 def assign_tasks(
     workers: Mapping[str, TaskTaker], tasks: Iterable[StreamsTask], stateful: frozenset[str], standby_replicas: int
 ) -> dict[str, TaskSet]:
-    """The tasks of each member. `stateful` are the subtopologies with changelogs: only these have standbys."""
+    """Return the tasks of each member. `stateful` are the subtopologies with changelogs: only these have standbys."""
     if not workers:
         return {}
     ordered = sorted(tasks)
@@ -68,7 +68,7 @@ class _Plan:
             for process_id, members in self._members_of.items()
         }
         self._share = self._extra = 0
-        """How many active tasks everybody gets, and how many members may still get one more."""
+        """The number of active tasks of each member, and how many members may still get one more."""
         self._had_active: dict[StreamsTask, list[str]] = defaultdict(list)
         self._had_standby: dict[StreamsTask, list[str]] = defaultdict(list)
         for member_id in self.loads:
@@ -90,14 +90,14 @@ class _Plan:
                 if not self._has_room(member_id):
                     heappop(least)
                 elif (order := self._order(member_id)) != known:
-                    # What members have only grows: an entry from before goes where it belongs when it is on top.
+                    # Loads only grow: a stale entry is reinserted with its new load when it reaches the top.
                     heapreplace(least, (order, member_id))
                 else:
                     break
             self._give(member_id, task)
 
     def _has_room(self, member_id: str) -> bool:
-        """Whether a member may have one more: some may have one more than others, where it does not come out even."""
+        """Whether a member may get one more active task: if they do not divide evenly, some members get one more."""
         size = len(self.loads[member_id].active)
         return size < self._share or (size == self._share and self._extra > 0)
 
@@ -106,7 +106,7 @@ class _Plan:
         return len(load.active), self._process_load(load.process_id)
 
     def _keep_active(self, tasks: list[StreamsTask]) -> list[StreamsTask]:
-        """Leave to members what they had, as far as that is even; the tasks that are free then."""
+        """Retain previous active tasks as far as the balance allows. Returns the unassigned tasks."""
         left = dict.fromkeys(tasks)
         most_first = sorted(self.loads, key=lambda member_id: (-len(self._workers[member_id].held.active), member_id))
         for member_id in most_first:
@@ -117,7 +117,7 @@ class _Plan:
         return list(left)
 
     def _give_to_its_state(self, task: StreamsTask) -> bool:
-        """Give a task to a member of a process that has its state, if there is one with room."""
+        """Assign a task to a member of a process that has its state, if one has room. Returns whether one has."""
         for had in (self._had_active[task], self._had_standby[task]):
             room = [
                 member_id
@@ -141,7 +141,7 @@ class _Plan:
         owners = {task: member_id for member_id, load in self.loads.items() for task in load.active}
         homes = {task: {self.loads[owners[task]].process_id} for task in tasks}
         tags = {task: set(self._tags[self.loads[owners[task]].process_id]) for task in tasks}
-        # What can stay first: otherwise those that move would take its place.
+        # Existing standbys first: otherwise moved ones could take their room.
         for task in tasks:
             for member_id in (*self._had_standby[task], *self._had_active[task]):
                 load = self.loads[member_id]

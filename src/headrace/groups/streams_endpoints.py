@@ -1,7 +1,7 @@
-"""Which process can be asked for what a streams group has stored (interactive queries, KIP-1071). Pure.
+"""The endpoints of a streams group for interactive queries, with their partitions (KIP-1071). Pure.
 
-Members that say where they can be asked are told where all others can be. The epoch of that is a hash of it: it changes
-when the answer does, and is the same after a restart.
+Responses to members list the endpoints of all members that have one. The epoch of the list is a hash of it: it changes
+when the list does, and is the same after a restart.
 """
 
 from collections import defaultdict
@@ -27,7 +27,7 @@ class EndpointPartitions(NamedTuple):
 def endpoints(
     members: Iterable[StreamsMember], topology: TopologyValue, configured: Configured
 ) -> tuple[EndpointPartitions, ...]:
-    """The partitions whose records are in the stores of each process. Members of a process have one endpoint."""
+    """Return the partitions in the state stores of each process. Members of a process share one endpoint."""
     active: dict[tuple[str, int], set[tuple[str, int]]] = defaultdict(set)
     standby: dict[tuple[str, int], set[tuple[str, int]]] = defaultdict(set)
     reads = {one.subtopology_id: tuple(read_topics(one)) for one in topology.subtopologies}
@@ -42,7 +42,7 @@ def endpoints(
 
 
 def endpoints_epoch(known: tuple[EndpointPartitions, ...]) -> int:
-    """Never negative: members that know nothing yet say -1."""
+    """Return the epoch of a list of endpoints. Never negative: members without a list send -1."""
     if not known:
         return 0
     return int.from_bytes(blake2b(repr(known).encode(), digest_size=4).digest()) & 0x7FFF_FFFF

@@ -1,7 +1,7 @@
 """A member of a streams group (KIP-1071). Pure.
 
-An active task is free while no other member has it, including members that have yet to give it up. Members of one
-process share a directory for state: a task is not given to one of them, in any role, while another of them has it.
+An active task is free while no other member has it, including members that have yet to revoke it. Members of one
+process share a state directory: a task is not assigned to one of them, in any role, while another of them has it.
 """
 
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ class StreamsMember(EpochMember[StreamsMemberValue, TaskSet]):
         return self.at(LEFT_FOR_NOW, MemberPhase.STABLE, self.assigned, NO_TASKS)
 
     def at(self, epoch: int, phase: MemberPhase, assigned: TaskSet, revoking: TaskSet) -> "StreamsMember":
-        """The member at an epoch, with these tasks; those that it did not have before, it has since that epoch."""
+        """Return the member at an epoch, with these tasks; `since` of new active tasks is that epoch."""
         return replace(
             self,
             epoch=epoch,

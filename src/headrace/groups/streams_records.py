@@ -1,11 +1,11 @@
-"""What is stored of a streams group (KIP-1071) in `__consumer_offsets`, at feature level 2 and above.
+"""The records of a streams group (KIP-1071) in `__consumer_offsets`, at feature level 2 and above.
 
 key                           value                      meaning
-["group", group]              ["streams-1", …]           the group: its epoch, that of its target, what it was made from
-["topology", group]           ["streams-topology-1", …]  what the application reads, repartitions and stores
-["member", group, member]     ["streams-member-1", …]    a member: who it is, and in which process
-["target", group, member]     ["streams-target-1", …]    the tasks that the member shall have
-["current", group, member]    ["streams-current-1", …]   the tasks that it has now, and those it has yet to give up
+["group", group]              ["streams-1", …]           the group: its epochs, and the inputs of its target
+["topology", group]           ["streams-topology-1", …]  the source, repartition and changelog topics
+["member", group, member]     ["streams-member-1", …]    a member: its identity and its process
+["target", group, member]     ["streams-target-1", …]    the target assignment of the member
+["current", group, member]    ["streams-current-1", …]   the current assignment of the member, and tasks to revoke
 """
 
 import msgspec
@@ -18,11 +18,11 @@ class TopologyKey(msgspec.Struct, array_like=True, frozen=True, tag="topology"):
 
 
 class InternalTopic(msgspec.Struct, array_like=True, frozen=True):
-    """A topic that the application needs, and the broker creates."""
+    """An internal topic (repartition or changelog) of the application, which the broker creates."""
 
     name: str
     partitions: int = 0
-    """0 if that follows from the topics that are read."""
+    """0 if it is derived from the source topics."""
     replication_factor: int = 0
     """0 for the broker's default."""
     settings: tuple[tuple[str, str], ...] = ()
@@ -45,13 +45,13 @@ class TopologyValue(msgspec.Struct, array_like=True, frozen=True, tag="streams-t
 
 class StreamsValue(msgspec.Struct, array_like=True, frozen=True, tag="streams-1"):
     epoch: int = 1
-    """Raised whenever members, the topology, its topics or the number of standbys change."""
+    """Incremented whenever members, the topology, its topics or the number of standbys change."""
     target_epoch: int = 1
-    """The epoch that the target assignment was made for."""
+    """The epoch for which the target assignment was computed."""
     topics_hash: bytes = b""
-    """Of the ids and partition counts of the topics of the topology, to notice that they changed."""
+    """A hash of the ids and partition counts of the topics of the topology, to detect changes."""
     is_ready: bool = False
-    """Whether all topics of the topology exist and fit together: otherwise nobody has tasks."""
+    """Whether all topics of the topology exist with matching partition counts: otherwise no tasks are assigned."""
     standby_replicas: int = 0
 
 
@@ -63,7 +63,7 @@ class StreamsMemberValue(msgspec.Struct, array_like=True, frozen=True, tag="stre
     rebalance_timeout_ms: int = -1
     topology_epoch: int = 0
     process_id: str = ""
-    """Members with the same one share a directory for their state."""
+    """Members with the same process id share a state directory."""
     endpoint: tuple[str, int] | None = None
     """Host and port for interactive queries."""
     tags: tuple[tuple[str, str], ...] = ()

@@ -1,4 +1,4 @@
-"""The durable state of a streams group. Pure."""
+"""The persisted state of a streams group. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -41,7 +41,7 @@ class StreamsState(EpochState[StreamsValue, StreamsMember, TaskSet]):
         invariant(owner in (None, member_id), 59, "an active task belongs to one member of a streams group at most")
 
     def standbys(self, task: StreamsTask) -> frozenset[str]:
-        """The members with a standby of a task."""
+        """Return the members with a standby of a task."""
         return frozenset(self._standbys.get(task, ()))
 
     def replay(self, key: Key, value: Value | None) -> None:
@@ -85,15 +85,15 @@ class StreamsDraft(EpochDraft[StreamsValue, StreamsMember, TaskSet]):
         self.change(TopologyKey(self.group_id), None)
 
     def available(self, member: StreamsMember, tasks: TaskSet) -> TaskSet:
-        """Those of some tasks for which the other members leave room."""
+        """Return the tasks that can be assigned to a member now, given the tasks of the other members."""
         return TaskSet(
             frozenset(task for task in tasks.active if self._is_free_active(member, task)),
             frozenset(task for task in tasks.standby if self._is_free_standby(member, task)),
         )
 
     def _is_free_active(self, member: StreamsMember, task: StreamsTask) -> bool:
-        """Whether no other member has an active task, nor one of the same process a standby of it. Members
-        removed in this draft have nothing."""
+        """Whether no other member has the task as active, and no other member of the same process as a standby. Members
+        removed in this draft have no tasks."""
         owner = self._state.owner(task)
         return (owner in (None, member.member_id) or owner not in self.members) and not self._is_standby_in_process(
             member, task

@@ -1,4 +1,4 @@
-"""Tasks of a streams group (KIP-1071): what members have, and how it is stored. Pure."""
+"""Tasks of a streams group (KIP-1071), and their stored form. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ Tasks = frozenset[StreamsTask]
 
 @dataclass(frozen=True, slots=True)
 class TaskSet:
-    """Tasks by role. A set of its own for each role: a task that is active and one that is standby are two things."""
+    """Tasks by role. Set operations apply to each role separately: an active task and its standby are distinct."""
 
     active: Tasks = frozenset()
     standby: Tasks = frozenset()

@@ -1,8 +1,8 @@
-"""The topology of a streams group (KIP-1071): which tasks there are, and which topics they need. Pure.
+"""The topology of a streams group (KIP-1071): its tasks, and the internal topics that they need. Pure.
 
-A subtopology has a task for each partition of the largest topic that it reads. How many partitions the topics have that
-the application repartitions through, where it does not say so itself, follows from what is read upstream and from the
-topics that must be partitioned alike; a changelog has one for each task.
+A subtopology has a task for each partition of the largest topic that it reads. The partition count of a repartition
+topic, if the application does not set it, is derived from the topics read upstream and from the topics that must be
+co-partitioned with it; a changelog has one partition for each task.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +24,7 @@ _MAX_BYTES = 512 * 1024
 
 
 class StatusCode(IntEnum):
-    """Kafka's numbers for what a group waits for."""
+    """Kafka's status codes of a streams group."""
 
     STALE_TOPOLOGY = 0
     MISSING_SOURCE_TOPICS = 1
@@ -40,18 +40,18 @@ class GroupStatus(NamedTuple):
 
 
 class Configured(NamedTuple):
-    """A topology with the topics that there are."""
+    """A topology configured for the existing topics."""
 
     counts: Mapping[str, int]
-    """Partitions of each topic that is read or stored, as they are or are to be; empty if that cannot be known."""
+    """The partition count of each topic, existing or to be created; empty if it cannot be determined."""
     task_counts: Mapping[str, int]
-    """By subtopology; empty if that cannot be known."""
+    """The number of tasks by subtopology; empty if it cannot be determined."""
     missing: tuple[InternalTopic, ...] = ()
-    """The topics to create, with their partitions."""
+    """The internal topics to create, with their partition counts."""
     problem: GroupStatus | None = None
-    """Why nobody can have tasks."""
+    """Why no tasks can be assigned."""
     topics_hash: bytes = b""
-    """Changes when a topic of the topology comes, goes or grows."""
+    """Changes when a topic of the topology is created, deleted or gets more partitions."""
 
     @property
     def is_ready(self) -> bool:
@@ -62,11 +62,11 @@ class Configured(NamedTuple):
 
 
 class _Unfit(Exception):
-    """Topics do not have the partitions that they must have."""
+    """Topics do not have the required partition counts."""
 
 
 def read_topics(subtopology: Subtopology) -> Iterator[str]:
-    """The topics that the tasks of a subtopology read."""
+    """Yield the topics that the tasks of a subtopology read."""
     yield from subtopology.source_topics
     for topic in subtopology.repartition_source_topics:
         yield topic.name
@@ -81,13 +81,13 @@ def required_topics(topology: TopologyValue) -> set[str]:
 
 
 def check_topology(topology: TopologyValue) -> None:
-    """`InvalidTopology` for one that can never have tasks, whatever topics there are."""
+    """Refuse a topology that cannot have tasks with any topics, by `InvalidTopology`."""
     if not topology.subtopologies:
         raise InvalidTopology("the topology has no subtopologies")
     if len(msgspec.msgpack.encode(topology)) > _MAX_BYTES:
         raise RecordTooLarge(f"the topology has more than {_MAX_BYTES} bytes")
     if topology.epoch < 0:
-        raise ProtocolError(f"the topology epoch {topology.epoch} has no meaning")
+        raise ProtocolError(f"the topology epoch {topology.epoch} is not valid")
     ids = [subtopology.subtopology_id for subtopology in topology.subtopologies]
     if len(set(ids)) < len(ids):
         raise InvalidTopology("two subtopologies have the same id")
@@ -105,14 +105,14 @@ def check_topology(topology: TopologyValue) -> None:
                     f"{subtopology.subtopology_id}, which does not read it"
                 )
     _check_names(topology)
-    # The number of partitions is of no importance: can it be worked out for every topic?
+    # Any source count will do: this checks that the count of every repartition topic can be derived.
     _repartition_counts(topology, lambda _: 1)
 
 
 def _check_names(topology: TopologyValue) -> None:
     names = required_topics(topology)
     if internal := sorted(names & INTERNAL_TOPICS):
-        raise InvalidTopology(f"the topology uses topics of the broker itself: {', '.join(internal)}")
+        raise InvalidTopology(f"the topology uses internal topics of the broker: {', '.join(internal)}")
     for name in names:
         try:
             check_name(name)
@@ -130,7 +130,7 @@ def _hash(topology: TopologyValue, image: ClusterImage) -> bytes:
 
 
 def configure(topology: TopologyValue, image: ClusterImage) -> Configured:
-    """What there is to do with the topics of an image, or what keeps it from being done."""
+    """Configure a topology for the topics of an image: tasks, topics to create, or the problem."""
     return _configure(topology, image)._replace(topics_hash=_hash(topology, image))
 
 
@@ -163,7 +163,7 @@ def _configured(topology: TopologyValue, existing: Callable[[str], int | None]) 
         for topic in subtopology.repartition_source_topics:
             wanted[topic.name] = _sized(topic, counts[topic.name])
         for topic in subtopology.changelog_topics:
-            # One that is read, too, is the application's own.
+            # A changelog that is also a source topic belongs to the application.
             if topic.name not in read:
                 wanted[topic.name] = _sized(topic, tasks)
     missing: list[InternalTopic] = []
@@ -189,8 +189,8 @@ def _sized(topic: InternalTopic, partitions: int) -> InternalTopic:
 
 
 def _repartition_counts(topology: TopologyValue, source_count: Callable[[str], int]) -> dict[str, int]:
-    """Partitions of the topics that are repartitioned through: as the application says, or as many as the largest topic
-    has that is read where they are written. That may be another such topic, so it is worked out from the sources on."""
+    """Return the partition counts of repartition topics: as the application sets, or that of the largest topic read by
+    the writers of the topic. That may be a repartition topic as well, so counts are derived from the sources on."""
     topics = {topic.name: topic for one in topology.subtopologies for topic in one.repartition_source_topics}
     counts = {name: topic.partitions for name, topic in topics.items() if topic.partitions}
     writers = {
@@ -209,12 +209,12 @@ def _repartition_counts(topology: TopologyValue, source_count: Callable[[str], i
         found = {name: upstream(name) for name in unknown}
         known = {name: max(sizes) for name, sizes in found.items() if sizes and None not in sizes}  # type: ignore[type-var]
         if not known:
-            # Topics that feed each other: what is known of what is read upstream has to do.
+            # Repartition topics in a cycle: use the upstream counts that are known.
             partly = {name: [size for size in sizes if size is not None] for name, sizes in found.items()}
             known = {name: max(sizes) for name, sizes in partly.items() if sizes}
         if not known:
             raise InvalidTopology(
-                f"the number of partitions of {', '.join(unknown)} cannot be known: no subtopology writes to it"
+                f"the number of partitions of {', '.join(unknown)} cannot be derived: no subtopology writes to it"
             )
         counts.update({name: size for name, size in known.items() if size is not None})
         unknown = [name for name in unknown if name not in counts]
@@ -222,7 +222,7 @@ def _repartition_counts(topology: TopologyValue, source_count: Callable[[str], i
 
 
 def _copartition(topology: TopologyValue, counts: dict[str, int], source_count: Callable[[str], int]) -> None:
-    """Give topics that must be partitioned alike the same number of partitions, where the application says none."""
+    """Set co-partitioned topics to the same partition count, where the application sets none."""
     fixed = {
         topic.name for one in topology.subtopologies for topic in one.repartition_source_topics if topic.partitions
     }

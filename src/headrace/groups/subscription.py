@@ -1,12 +1,12 @@
-"""What consumers of the classic protocol tell each other, as far as the broker looks into it.
+"""The subscriptions and assignments of consumers of the classic protocol, as far as the broker decodes them.
 
     subscription  version 2 bytes, [topic], user data; from version 1 on [topic, [partition]] that the member owns, from
                   version 2 on the generation in which it got them, from version 3 on its rack
     assignment    version 2 bytes, [topic, [partition]], user data
 
-Counts and the length of user data are 4 bytes, lengths of strings 2. What a newer version adds behind this is passed
-over. In a group of classic members alone, the topics are of interest, and whether a member has yet to give up
-something; the rest is for groups that have members of both protocols.
+Counts and the length of user data are 4 bytes, lengths of strings 2. Fields that a newer version appends are
+skipped. A classic group uses only the topics, and whether a member has partitions to revoke; the rest is for groups
+with members of both protocols.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from struct import error as StructError
 from typing import NamedTuple
 
 CONSUMER = "consumer"
-"""The protocol type of groups whose members are consumers; others (Kafka Connect, say) write what they like."""
+"""The protocol type of groups whose members are consumers; others, such as Kafka Connect, have their own formats."""
 
 _SHORT, _INT = Struct(">h"), Struct(">i")
 _OWNED_FROM, _GENERATION_FROM, _RACK_FROM = 1, 2, 3
@@ -28,12 +28,12 @@ class MemberSubscription(NamedTuple):
     version: int
     topics: frozenset[str]
     owned: tuple[TopicPartitions, ...] = ()
-    """What the member still reads while it joins: nothing, for one that gives up everything before."""
+    """The partitions that the member owns while it joins: none for an eager one, which revokes all before."""
     rack_id: str | None = None
 
 
 def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
-    """The topics a consumer subscribes to; None if these bytes are not a consumer's subscription."""
+    """Return the topics of a consumer's subscription; None if it cannot be decoded."""
     try:
         return _SubscriptionReader(subscription).head()[1]
     except (ValueError, StructError):
@@ -41,7 +41,7 @@ def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
 
 
 def read_subscription(data: bytes) -> MemberSubscription | None:
-    """All of a consumer's subscription; None if these bytes are none."""
+    """Decode a consumer's subscription; None if it cannot be decoded."""
     reader = _SubscriptionReader(data)
     try:
         version, topics = reader.head()
@@ -55,7 +55,7 @@ def read_subscription(data: bytes) -> MemberSubscription | None:
 
 
 def read_assignment(data: bytes) -> tuple[TopicPartitions, ...] | None:
-    """What a member was assigned, nothing if there are no bytes; None if these bytes are no assignment."""
+    """Decode an assignment, which is empty for no bytes; None if it cannot be decoded."""
     if not data:
         return ()
     reader = _SubscriptionReader(data)
@@ -67,9 +67,9 @@ def read_assignment(data: bytes) -> tuple[TopicPartitions, ...] | None:
 
 
 def gives_up(subscription: bytes, assignment: bytes) -> bool:
-    """Whether a consumer read something when it joined that it is not assigned any more.
+    """Whether a consumer owned partitions in its join that are not in its assignment, so that it must revoke them.
 
-    In a cooperative group it joins again when it has given that up, and only then somebody else gets it.
+    In a cooperative group it rejoins after the revocation, and only then another member gets them.
     """
     said, told = read_subscription(subscription), read_assignment(assignment)
     return said is not None and told is not None and not _pairs(said.owned) <= _pairs(told)
@@ -91,7 +91,7 @@ def write_assignment(version: int, assigned: Iterable[TopicPartitions]) -> bytes
 
 
 class _SubscriptionReader:
-    """Raises `ValueError` or `struct.error` where the bytes are not what they should be."""
+    """Decodes fields. Raises `ValueError` or `struct.error` if the bytes are not valid."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

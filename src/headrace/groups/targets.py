@@ -1,4 +1,4 @@
-"""The target of a consumer group: which topics its members mean, and who shall read what of them. Pure."""
+"""The target assignment of a consumer group, and the topics that its members subscribe to. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ from headrace.model.invariants import invariant
 
 
 class SubscribedTopics:
-    """The topics that subscriptions stand for, in the image that was last looked at."""
+    """The topics that subscriptions match in the last image."""
 
     def __init__(self) -> None:
         self._image: ClusterImage | None = None
@@ -24,12 +24,11 @@ class SubscribedTopics:
         self._is_checked = False
 
     def forget(self) -> None:
-        """Subscriptions changed: look again whether they mean other topics."""
+        """Note that subscriptions changed, so that the topics are compared again."""
         self._is_checked = False
 
     def follow(self, image: ClusterImage, draft: ConsumerDraft) -> None:
-        """Look at an image: if the subscribed topics are others than before, or have grown, there must be a target
-        for them."""
+        """Raise the epoch if the ids or partition counts of the subscribed topics in an image changed."""
         self._look_at(image)
         if self._is_checked:
             return
@@ -41,7 +40,7 @@ class SubscribedTopics:
             draft.bump()
 
     def have_changed(self, image: ClusterImage, state: ConsumerState) -> bool:
-        """Whether the next to follow makes another target."""
+        """Whether the next call of `follow` raises the epoch."""
         self._look_at(image)
         if not self._is_checked:
             self._is_checked = self._hash(state.members.values()) == state.about.topics_hash
@@ -54,7 +53,7 @@ class SubscribedTopics:
             self._is_checked = False
 
     def of(self, wants: SubscriptionValue) -> Iterator[TopicImage]:
-        """The topics of a subscription, as far as they exist."""
+        """Yield the existing topics of a subscription."""
         assert self._image is not None
         for name in wants.topics:
             topic = self._image.topics.get(TopicName(name))
@@ -82,7 +81,7 @@ class SubscribedTopics:
 
 
 def aim(draft: ConsumerDraft, topics: SubscribedTopics, default_assignor: str) -> None:
-    """Make the target for the group's epoch."""
+    """Compute the target for the group's epoch."""
     counts: dict[UUID, int] = {}
     subscribers: dict[str, Subscriber] = {}
     for member_id, member in draft.members.items():
@@ -102,7 +101,7 @@ def aim(draft: ConsumerDraft, topics: SubscribedTopics, default_assignor: str) -
 
 
 def _elected(draft: ConsumerDraft, default: str) -> str:
-    """The assignor that most members ask for; the first by name among equals."""
+    """Return the assignor that most members request; a tie goes to the first by name."""
     votes = Counter(member.about.assignor for member in draft.members.values() if member.about.assignor in ASSIGNORS)
     if not votes:
         return default

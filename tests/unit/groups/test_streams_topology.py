@@ -149,8 +149,8 @@ def test_the_hash_changes_with_what_the_topology_needs_alone() -> None:
         (topology(Subtopology("0")), "reads no topic"),
         (topology(Subtopology("0", ("a",), changelog_topics=(InternalTopic("x", 3),))), "leave it at 0"),
         (topology(Subtopology("0", ("a",), copartition_groups=(("a", "z"),))), "z must be partitioned like"),
-        (topology(Subtopology("0", (), (InternalTopic("orphan"),))), "orphan cannot be known"),
-        (topology(Subtopology("0", ("__consumer_offsets",))), "topics of the broker itself"),
+        (topology(Subtopology("0", (), (InternalTopic("orphan"),))), "orphan cannot be derived"),
+        (topology(Subtopology("0", ("__consumer_offsets",))), "internal topics of the broker"),
         (topology(Subtopology("0", ("a b",))), "characters"),
     ],
 )
