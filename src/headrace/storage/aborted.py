@@ -1,13 +1,13 @@
-"""The aborted transactions of a log: what a read_committed consumer must leave out.
+"""The aborted transactions of a log, whose records a read_committed consumer skips.
 
 In memory for the whole log, 32 bytes each, in the order of their markers; on disk one file for each segment that has
 markers of aborts, in Kafka's format:
 
     <base>.txnindex   34-byte entries: version (int16, 0), producer id, first offset, offset of the marker,
-                      last stable offset behind the marker (int64 each)
+                      last stable offset after the marker (int64 each)
 
-A file is written when its segment is closed, before the recovery point passes it. It is a cache as the other indexes
-are: recovery makes it anew from the log.
+A file is written when its segment is closed, before the recovery point passes it. It is a cache like the other indexes:
+recovery rebuilds it from the log.
 """
 
 from array import array
@@ -24,16 +24,16 @@ _ENTRY = Struct(">hqqqq")
 
 
 class AbortedDamaged(Exception):
-    """A file that cannot be trusted: the log must be asked."""
+    """The file is damaged: rebuild it from the log."""
 
 
 class AbortedIndexEntry(NamedTuple):
     producer_id: int
     first_offset: int
     last_offset: int
-    """Where the marker is."""
+    """The marker's offset."""
     last_stable_offset: int
-    """Below this nothing was open once this transaction had ended."""
+    """No transaction was open below it after this one had ended."""
 
 
 class AbortedTransactions:
@@ -52,12 +52,12 @@ class AbortedTransactions:
         return (AbortedIndexEntry(*row) for row in zip(*self._columns, strict=True))
 
     def add(self, entry: AbortedIndexEntry) -> None:
-        """Take in a transaction whose marker stands behind all others."""
+        """Add a transaction whose marker comes after all others."""
         for column, value in zip(self._columns, entry, strict=True):
             column.append(value)
 
     def within(self, offset: int, below: int) -> list[AbortedIndexEntry]:
-        """Those with anything from `offset` on and below `below`, in the order of their markers."""
+        """The transactions that overlap the offsets from `offset` up to `below`, in the order of their markers."""
         found = []
         for at in range(bisect_left(self._last_offsets, offset), len(self._last_offsets)):
             entry = AbortedIndexEntry(*(column[at] for column in self._columns))
@@ -68,12 +68,12 @@ class AbortedTransactions:
         return found
 
     def ending_within(self, offset: int, below: int) -> list[AbortedIndexEntry]:
-        """Those whose markers lie from `offset` on and below `below`."""
+        """The transactions whose markers are at or after `offset` and before `below`."""
         first, end = bisect_left(self._last_offsets, offset), bisect_left(self._last_offsets, below)
         return [AbortedIndexEntry(*(column[at] for column in self._columns)) for at in range(first, end)]
 
     def covers(self, header: BatchHeader) -> bool:
-        """Whether a batch belongs to one of these."""
+        """Whether a batch belongs to an aborted transaction."""
         if not header.is_transactional or not self._last_offsets:
             return False
         first = bisect_left(self._last_offsets, header.base_offset)
@@ -87,14 +87,14 @@ class AbortedTransactions:
         return False
 
     def keep(self, offset: int, below: int) -> None:
-        """Forget those whose markers lie below `offset`, or at or past `below`."""
+        """Remove the transactions whose markers are before `offset`, or at or after `below`."""
         first, end = bisect_left(self._last_offsets, offset), bisect_left(self._last_offsets, below)
         for column in self._columns:
             del column[end:]
             del column[:first]
 
     def forget(self, last_offsets: Iterable[int]) -> None:
-        """Forget those with these markers."""
+        """Remove the transactions with these marker offsets."""
         for last_offset in last_offsets:
             at = bisect_left(self._last_offsets, last_offset)
             if at < len(self) and self._last_offsets[at] == last_offset:
@@ -110,7 +110,7 @@ def aborted_to_bytes(entries: Iterable[AbortedIndexEntry]) -> bytes:
 
 
 def replace_aborted(disk: Disk, path: Path, entries: list[AbortedIndexEntry]) -> None:
-    """Make the file hold these entries, durably; without any there is none."""
+    """Replace the file's entries, durably; without entries the file is removed."""
     if entries:
         disk.write_atomic(path, aborted_to_bytes(entries))
     else:
@@ -118,7 +118,7 @@ def replace_aborted(disk: Disk, path: Path, entries: list[AbortedIndexEntry]) ->
 
 
 def read_aborted(disk: Disk, path: Path, base_offset: int, next_offset: int) -> list[AbortedIndexEntry]:
-    """The entries of a segment's file, without those of neighbours that a merge was about to add; `AbortedDamaged`."""
+    """Read a segment's file, without entries of other segments that a merge was about to add. `AbortedDamaged`."""
     data = disk.read_bytes(path)
     if len(data) % _ENTRY.size:
         raise AbortedDamaged("it is cut off")

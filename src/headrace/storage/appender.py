@@ -1,6 +1,6 @@
-"""Appending to a log: batches of producers, transaction markers, and what a leader has sent.
+"""Appends to a log: batches of producers, transaction markers, and batches from the leader.
 
-`Appender.append` runs for every produced batch and is written flat for speed.
+`Appender.append` runs for every produced batch and is inlined for speed.
 """
 
 from struct import Struct
@@ -35,7 +35,7 @@ class AppendResult(NamedTuple):
     base_offset: int
     last_offset: int
     append_time_ms: int
-    """-1 unless the topic stamps the time of arrival."""
+    """-1 unless the topic has `message.timestamp.type=LogAppendTime`."""
     duplicate: bool
     """An idempotent producer's retry: the offsets are the original's, nothing was written."""
     log_start_offset: int
@@ -144,7 +144,7 @@ class Appender:
         return log.end_offset
 
     def _append_one(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
-        """Append a batch as it is, at or past the end of the log."""
+        """Append a batch unchanged, at or past the end of the log."""
         log = self._log
         segment = self._make_room_for_replicated(header)
         if header.leader_epoch != log.epochs.latest:
@@ -163,7 +163,7 @@ class Appender:
         log.segments.positions[header.base_offset] = start
 
     def _make_room(self, size: int, timestamp: int, last_offset: int) -> Segment:
-        """The segment for a batch that may not fit the active one: the active one, or a new one."""
+        """The segment for a batch: the active one, or a new one if it does not fit."""
         log = self._log
         if size > log.limits.segment_bytes:
             raise RecordTooLarge(f"a batch of {size} bytes is larger than segment.bytes={log.limits.segment_bytes}")
@@ -174,12 +174,12 @@ class Appender:
         return log.segments.active
 
     def _make_room_for_replicated(self, header: BatchHeader) -> Segment:
-        """Like `_make_room`, for a batch whose offsets and size are given."""
+        """Like `_make_room`, for a batch with given offsets and size."""
         log = self._log
         segment = log.segments.active
         is_full = segment.size + header.size > log.limits.segment_bytes
         if segment.size and (is_full or log.limits.is_due(segment, header.max_timestamp, header.last_offset)):
-            # Without a gap if the offsets allow it: recovery considers one between segments as lost bytes.
+            # Without a gap if the offsets allow it: recovery treats a gap between segments as lost bytes.
             is_far = header.last_offset - log.end_offset > MAX_OFFSET_DELTA
             log.roll(header.base_offset if is_far else None)
         elif not segment.size and header.last_offset - segment.base_offset > MAX_OFFSET_DELTA:
@@ -187,7 +187,7 @@ class Appender:
         return log.segments.active
 
     def _undo(self, segment: Segment, error: OSError) -> NoReturn:
-        """Cut off what a failed write left in the file, and raise the reason. If that fails too, the log fails."""
+        """Truncate the bytes of a failed write, and raise the reason. If that fails too, the log fails."""
         log = self._log
         log.epochs.truncate_from(log.end_offset)
         try:

@@ -1,4 +1,4 @@
-"""Going through the batches of a log file with their bytes, in bounded memory."""
+"""Reads the batches of a log file with their bytes, in bounded memory."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -41,7 +41,7 @@ def read_batches(file: DiskFile, position: int = 0, end: int | None = None) -> I
 
 
 def _load(file: DiskFile, position: int, end: int | None, needed: int) -> memoryview:
-    """A good piece of the file, at least the `needed` bytes; nothing if they are not there."""
+    """Read a chunk of the file, at least the `needed` bytes; empty if the file does not have them."""
     left = (file.size() if end is None else end) - position
     if left < needed:
         return memoryview(b"")

@@ -1,6 +1,6 @@
-"""What recovery knows of a log beside its segments: producers, leader epochs, aborted transactions.
+"""The caches that recovery loads with a log's segments: producers, leader epochs, aborted transactions.
 
-Each is stored in a file of its own, as a cache: what is missing or damaged there is rebuilt from the log (invariant 8).
+Each has its own files; a missing or damaged one is rebuilt from the log (invariant 8).
 """
 
 import logging
@@ -48,7 +48,7 @@ class LogCaches:
             return None
 
     def adopt(self, summary: LogSummary, producers: Producers, names: dict[str, int], closed: list[Segment]) -> None:
-        """Take everything from a summary, and from the files of closed segments."""
+        """Load everything from a summary, and from the files of closed segments."""
         self.producers, self.snapshots = producers, _snapshots(names)
         self.epochs = Epochs.from_entries(summary.epochs)
         self.epochs.changed = not summary.are_epochs_stored
@@ -59,7 +59,7 @@ class LogCaches:
     # From the files
 
     def load(self, names: dict[str, int], limit: int, segments: list[Segment]) -> None:
-        """Read everything as of offset `limit`, at which these segments end."""
+        """Load everything as of offset `limit`, at which these segments end."""
         self.aborted = self._load_aborted(names, segments)
         self.producers, self.snapshots = restore_producers(
             self._disk, self._directory, _snapshots(names), limit, segments, self._clock.wall_ms()
@@ -76,7 +76,7 @@ class LogCaches:
                 try:
                     entries = read_aborted(self._disk, segment.aborted_path, segment.base_offset, segment.next_offset)
                 except AbortedDamaged as error:
-                    _log.warning("%s is damaged (%s) and is made anew", segment.aborted_path, error)
+                    _log.warning("%s is damaged (%s) and is rebuilt", segment.aborted_path, error)
                     return self._find_aborted(segments)
                 for entry in entries:
                     aborted.add(entry)
@@ -100,7 +100,7 @@ class LogCaches:
         except FileNotFoundError:
             return False
         except EpochsDamaged as error:
-            _log.warning("%s is damaged (%s) and is made anew", self._directory / EPOCHS, error)
+            _log.warning("%s is damaged (%s) and is rebuilt", self._directory / EPOCHS, error)
             self.epochs = Epochs()
             self.epochs.changed = True
             return False
@@ -111,19 +111,19 @@ class LogCaches:
     # From batches that are checked one by one
 
     def replay(self, segment: Segment, found: ScannedBatch) -> None:
-        """Account for a batch that is in the log."""
+        """Apply a batch of the log."""
         marker = marker_at(segment, found.position, found.header)
         note_aborted(self.aborted, self.producers.replay(found.header, marker, self._clock.wall_ms()), self.producers)
         self.epochs.assign(found.header.leader_epoch, found.header.base_offset)
 
     def store_aborted(self, segment: Segment, names: dict[str, int]) -> None:
-        """Make the file of a segment, if it has or needs one, say what the log says."""
+        """Write a segment's aborted transactions to its file, if it has or needs one."""
         aborted = self.aborted.ending_within(segment.base_offset, segment.next_offset)
         if aborted or segment.aborted_path.name in names:
             replace_aborted(self._disk, segment.aborted_path, aborted)
 
     def compare_epochs(self) -> None:
-        """Note that the epoch checkpoint need not be written if it has all the epochs already."""
+        """Mark the epoch checkpoint as up to date if it has all the epochs already."""
         if self.epochs.entries() == self._stored_epochs:
             self.epochs.changed = False
 

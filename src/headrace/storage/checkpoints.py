@@ -1,8 +1,8 @@
 """Small files of a data directory: offsets by partition and a partition's topic id, in Kafka's formats.
 
 recovery-point-offset-checkpoint    everything below is on disk and was checked
-log-start-offset-checkpoint         where logs start, when that is inside of a segment
-replication-offset-checkpoint       what was known to be committed (in a cluster)
+log-start-offset-checkpoint         log start offsets that are inside a segment
+replication-offset-checkpoint       high watermarks (in a cluster)
     0                               version
     1                               number of lines that follow
     orders 0 1042                   topic, partition, offset
@@ -36,7 +36,7 @@ def offsets_to_bytes(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def read_offsets(disk: Disk, path: Path) -> dict[TopicPartition, int]:
-    """The offsets in a checkpoint. One that is not there is empty; a damaged one is too, and is told of."""
+    """Read the offsets in a checkpoint. A missing one is empty; a damaged one is too, and is logged."""
     try:
         version, count, *lines = disk.read_bytes(path).decode("ascii").split("\n")
         if version != "0" or lines.pop() != "" or len(lines) != int(count):
@@ -49,7 +49,7 @@ def read_offsets(disk: Disk, path: Path) -> dict[TopicPartition, int]:
     except FileNotFoundError:
         return {}
     except (ValueError, IndexError) as error:
-        _log.error("%s is damaged (%s) and is left out of account", path, error)
+        _log.error("%s is damaged (%s) and is ignored", path, error)
         return {}
 
 
@@ -68,7 +68,7 @@ def write_partition_metadata(disk: Disk, folder: Path, topic_id: UUID) -> None:
 
 
 def read_partition_metadata(disk: Disk, folder: Path) -> UUID | None:
-    """The topic id of a partition's folder; None if there is none, or none that can be read."""
+    """The topic id of a partition's folder; None if it is missing or cannot be read."""
     try:
         lines = disk.read_bytes(folder / PARTITION_METADATA).decode("ascii").splitlines()
         fields = dict(line.split(": ", 1) for line in lines)

@@ -1,13 +1,13 @@
-"""Retention and compaction: what makes old records go, in the background.
+"""Removes old records in the background, by retention and compaction.
 
 Retention (`retention.py` decides) removes whole segments from the front of a log, by age and by size.
 Compaction (`compaction.py` decides, `rewrite.py` does the work) rewrites closed segments without the records that later
-ones replaced, and puts them in place (`replacement.py`). Whatever may wait for the disk happens in worker threads; the
-log itself is touched in the event loop, without waiting. Appends and reads go on all the while.
+ones replaced, and swaps them in (`replacement.py`). Disk I/O runs in worker threads; the log itself is changed in the
+event loop, without waiting. Appends and reads continue meanwhile.
 
-How far a log is clean is kept in its folder in `cleaner-offset-checkpoint`, with the leader epoch of the last clean
-offset and the time at which the next tombstones may go. A checkpoint that is lost, damaged or about another history
-only means that cleaning starts from the front.
+The first dirty offset of a log is stored in its folder in `cleaner-offset-checkpoint`, with the leader epoch of the
+last clean offset and the time at which the next tombstones may be removed. If the checkpoint is lost, damaged or of
+another history, cleaning starts from the front.
 """
 
 import asyncio
@@ -34,19 +34,19 @@ CHECKPOINT = "cleaner-offset-checkpoint"
 _NEVER = 2**63 - 1
 _STRETCH_MS = 1.0
 _BREATH_MS = 0.05
-"""How long a worker computes in one go, and rests then: long enough for the event loop to get the interpreter."""
+"""How long a worker computes at a time, and then sleeps: long enough for the event loop to get the interpreter."""
 _LONGEST_REST_MS = 500.0
 
 Run = Callable[[Callable[[], Any]], Awaitable[Any]]
-"""How work that may wait for the disk is run: in a thread, or in tests at once."""
+"""Runs work that may wait for the disk: in a thread, or in tests at once."""
 
 
 class CleaningStopped(Exception):
-    """The log was closed, or the cleaner is to stop: nothing is wrong."""
+    """The log was closed, or the cleaner is stopping: not an error."""
 
 
 class Cleaned(NamedTuple):
-    """What one compaction did."""
+    """The result of one compaction."""
 
     first_dirty: int
     clean_until: int
@@ -57,16 +57,16 @@ class Cleaned(NamedTuple):
 
 
 class _State:
-    """What the cleaner remembers of a log while it runs."""
+    """The cleaner's state of one log, in memory."""
 
     __slots__ = ("first_dirty", "next_horizon_ms", "trouble")
 
     def __init__(self, first_dirty: int, next_horizon_ms: int | None = None) -> None:
         self.first_dirty = first_dirty
         self.next_horizon_ms = next_horizon_ms
-        """When the next tombstones may go; None if there are none."""
+        """When the next tombstones may be removed; None if there are none."""
         self.trouble: str | None = None
-        """Why this log is left alone until it is opened again."""
+        """Why this log is not compacted until it is opened again."""
 
 
 async def in_thread(work: Callable[[], Any]) -> Any:
@@ -74,7 +74,7 @@ async def in_thread(work: Callable[[], Any]) -> Any:
 
 
 def _nothing() -> None:
-    """What a worker is given so that the event loop gets a turn."""
+    """Does nothing: run in a worker to yield to the event loop."""
 
 
 class Cleaner:
@@ -90,7 +90,7 @@ class Cleaner:
         io_max_bytes_per_s: float = float(_NEVER),
         run: Run = in_thread,
     ) -> None:
-        """`logs` gives the logs there are, each time it is asked."""
+        """`logs` returns the current logs."""
         self._logs = logs
         self._clock = clock
         self._retention_check_interval_ms = retention_check_interval_ms
@@ -110,7 +110,7 @@ class Cleaner:
     # In the background
 
     def start(self) -> None:
-        """Begin to look after the logs, in the running event loop."""
+        """Start retention and compaction in the running event loop."""
         self._stopping.clear()
         self._wake = asyncio.Event()
         self._retention = asyncio.create_task(self._keep_applying_retention(), name="retention")
@@ -119,7 +119,7 @@ class Cleaner:
     def reconfigure(
         self, *, backoff_ms: int, threads: int, dedupe_buffer_bytes: int, io_max_bytes_per_s: float
     ) -> None:
-        """Work with these from now on; a compaction that is under way ends with those it began with."""
+        """Use these settings from now on; a compaction in progress finishes with the former ones."""
         before = (self._backoff_ms, self._threads, self._dedupe_buffer_bytes, self._io_max_bytes_per_s)
         if before == (backoff_ms, threads, dedupe_buffer_bytes, io_max_bytes_per_s):
             return
@@ -127,7 +127,7 @@ class Cleaner:
         self._dedupe_buffer_bytes, self._io_max_bytes_per_s = dedupe_buffer_bytes, io_max_bytes_per_s
         if self._retention is not None and not self._stopping.is_set():
             self._start_compactions()
-            # Whoever rests for the former time looks again.
+            # Tasks that sleep for the former interval wake up.
             self._wake.set()
             self._wake = asyncio.Event()
 
@@ -140,7 +140,7 @@ class Cleaner:
                 )
 
     async def stop(self) -> None:
-        """Return when nothing is under way any more, which is soon: work that was begun is given up without a trace."""
+        """Stop, and return when nothing is in progress, which is soon: unfinished work is abandoned without effect."""
         self._stopping.set()
         self._wake.set()
         tasks = [*self._compactions.values(), *([] if self._retention is None else [self._retention])]
@@ -149,7 +149,7 @@ class Cleaner:
 
     @property
     def is_busy(self) -> bool:
-        """Whether anything is under way."""
+        """Whether any work is in progress."""
         return bool(self._busy)
 
     async def _keep_applying_retention(self) -> None:
@@ -169,7 +169,7 @@ class Cleaner:
     # Retention
 
     async def apply_retention(self) -> int:
-        """Remove what is past its retention from every log; returns the number of segments removed."""
+        """Remove segments past their retention from every log; returns how many."""
         removed = 0
         for log in list(self._logs()):
             if self._stopping.is_set():
@@ -196,7 +196,7 @@ class Cleaner:
         if below >= log.end_offset:
             below = await self._close_active(log)
         removed = 0
-        # One at a time: each waits for the disk a little, and others may run in between.
+        # One at a time: each waits briefly for the disk, and other tasks may run in between.
         for segment in log.segments[:-1]:
             if segment.next_offset > min(below, log.high_watermark) or log.is_closed:
                 break
@@ -208,7 +208,7 @@ class Cleaner:
         return removed
 
     async def _close_active(self, log: Log) -> int:
-        """Close the active segment so that it can be removed; the offset below which everything can be then."""
+        """Close the active segment so that it can be removed; returns the offset below which everything can be."""
         last = log.active
         try:
             snapshots = log.roll_to_remove()
@@ -245,9 +245,9 @@ class Cleaner:
         return None if best is None or best[1] in self._busy else await self.compact(best[1])
 
     async def compact(self, log: Log) -> Cleaned | None:
-        """Compact what can be compacted in one log, whether it is due or not; None if nothing can or it went wrong.
+        """Compact one log as far as possible, whether it is due or not; None if nothing can be, or it failed.
 
-        If the keys do not fit the memory for them, this cleans as far as they do, and the rest is for the next time.
+        If the keys do not fit into the memory for them, this cleans as far as they do; the next pass cleans the rest.
         """
         self._busy.add(log)
         try:
@@ -259,11 +259,11 @@ class Cleaner:
         return None
 
     def _went_wrong(self, log: Log, error: Exception) -> None:
-        """Say so, and leave a log alone that cannot be compacted."""
+        """Log a failure, and exclude a log that cannot be compacted."""
         if isinstance(error, CleaningStopped | LogClosed):
             return
         if isinstance(error, FileNotFoundError):
-            # Records were deleted, or the log was, while it was read. If there is more to it, the next try shows that.
+            # Records, or the log, were deleted while it was read. If there is another cause, the next attempt shows it.
             _log.info("compaction of %s was cut short: %s", log.directory.name, error)
         elif is_disk_full(error) or isinstance(error, DiskFull):
             _log.warning("there is no room to compact %s now", log.directory.name)
@@ -274,7 +274,7 @@ class Cleaner:
             self._states.setdefault(log, _State(log.start_offset)).trouble = str(error)
 
     async def _urgency(self, log: Log, now_ms: int) -> float | None:
-        """How much a log needs compaction; None if it does not, 2 if it must not wait any longer."""
+        """The priority of compacting a log; None if it is not needed, 2 if it must not wait any longer."""
         state = await self._state(log)
         if state.trouble is not None:
             return None
@@ -290,7 +290,7 @@ class Cleaner:
         state = await self._state(log)
         now_ms = self._clock.wall_ms()
         first_dirty = state.first_dirty
-        # What a truncation leaves is not what was mapped: the compaction then starts over.
+        # After a truncation the mapped keys do not match the log, and the compaction starts over.
         generation = log.generation
         limit = log.stable_offset
         dirty: CleanRange = await self._run(lambda: _dirty_range(log, first_dirty, limit, now_ms))
@@ -298,7 +298,7 @@ class Cleaner:
             return None
         pace = _Pace(self._clock, self._io_max_bytes_per_s, lambda: self._stopping.is_set() or log.is_closed)
         segments = [segment for segment in log.segments[:-1] if segment.next_offset <= dirty.end]
-        # As of now: what is added meanwhile concerns offsets past the range.
+        # A copy as of now: transactions added meanwhile have offsets past the range.
         aborted = AbortedTransactions(log.aborted.within(0, dirty.end))
         offsets = OffsetMap(self._dedupe_buffer_bytes, aborted)
         offsets.end_offset = first_dirty
@@ -327,15 +327,15 @@ class Cleaner:
         result = Cleaned(
             first_dirty, offsets.end_offset, bytes_before, bytes_after, compactor.records_read, compactor.records_kept
         )
-        _log.info("compacted %s up to offset %d: %d of %d records kept, %d of %d bytes", log.directory.name,
+        _log.info("compacted %s up to offset %d: %d of %d records retained, %d of %d bytes", log.directory.name,
                   result.clean_until, result.records_kept, result.records_read, bytes_after, bytes_before)  # fmt: skip
         return result
 
     async def _compact_some(
         self, log: Log, segments: list[Segment], compactor: Compactor, pace: "_Pace", generation: int
     ) -> tuple[int, int]:
-        """Put one segment in the place of the first few, unless the log was truncated since it had this generation;
-        returns how many those are, and the size of the new one."""
+        """Replace the first few segments by one, unless the log was truncated since it had this generation; returns how
+        many were replaced, and the size of the new one."""
 
         def prepare() -> tuple[int, Replacement | None]:
             done = rewrite(segments, log.files.disk, compactor, pace, max_bytes=log.settings.segment_bytes)
@@ -409,7 +409,7 @@ def _write_checkpoint(log: Log, state: _State) -> None:
 
 
 class _Pace:
-    """Keeps a worker from hogging the interpreter and the disk, and ends its work when it is to stop."""
+    """Limits a worker's use of the interpreter and the disk, and ends its work when the cleaner stops."""
 
     def __init__(self, clock: Clock, max_bytes_per_s: float, should_stop: Callable[[], bool]) -> None:
         self._clock = clock

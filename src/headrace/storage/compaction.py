@@ -1,17 +1,17 @@
-"""What compaction decides, without touching a file: which offsets to clean, and what is left of each batch.
+"""Decides, without file access, which offsets compaction cleans and which records of each batch it retains.
 
-The promise of a compacted log: whoever reads it from start to end sees, for every key, at least the last value written,
-in the order of offsets. So a record may go when a later one with its key is in the log, and a tombstone (a null value)
-may go too once readers had `delete.retention.ms` to see it.
+The guarantee of a compacted log: a consumer that reads it from start to end sees, for every key, at least the last
+value written, in the order of offsets. So a record may be removed when the log has a later one with its key, and a
+tombstone (a null value) once consumers had `delete.retention.ms` to see it.
 
-How a tombstone's time is kept (KIP-534): the first pass that meets it writes a *delete horizon* into its batch; a pass
-after the horizon removes it. The horizon is set when older values of the key are gone in that same pass, so no reader
-that starts later can meet a value whose tombstone it will miss.
+When a tombstone is removed (KIP-534): the first pass that finds it writes a *delete horizon* into its batch; a pass
+after the horizon removes it. The horizon is set when the same pass removes the older values of the key, so no consumer
+that starts later can see a value and miss its tombstone.
 
-Transactions (only what is decided is compacted): records of aborted ones are as if they were not there. A marker that
-has nothing left of its transaction before it gets a delete horizon of its own, and goes after it.
+Transactions (only decided ones are compacted): records of aborted ones are ignored. A marker without remaining records
+of its transaction before it gets its own delete horizon, and is removed after it.
 
-A record that cannot be decoded is never dropped: its whole batch stays as it is.
+A record that cannot be decoded is never dropped: its whole batch stays unchanged.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,16 +27,16 @@ from headrace.storage.aborted import AbortedTransactions
 
 _DIGEST_BYTES = 20
 _ENTRY_BYTES = 240
-"""What one key costs in an `OffsetMap`: a slot of the dict at its emptiest, the key or its digest, and an integer."""
+"""The memory of one key in an `OffsetMap`: a dict slot at the lowest load, the key or its digest, and an integer."""
 _RECORDS_PER_PAUSE = 64
 _MAX_SEGMENT_OFFSETS = 2**31 - 1
-"""Indexes tell offsets by their distance to the first, in four bytes."""
+"""The most offsets in a segment: indexes store offsets relative to the base, in four bytes."""
 
 
 class OffsetMap:
     """The last offset of each key, in bounded memory.
 
-    Keys of up to 19 bytes stand for themselves and longer ones for a 20-byte digest, so no key can pass for another.
+    Keys of up to 19 bytes are stored as they are, longer ones as a 20-byte digest, so a key never equals a digest.
     """
 
     def __init__(self, max_bytes: int, aborted: AbortedTransactions | None = None) -> None:
@@ -50,7 +50,7 @@ class OffsetMap:
         return len(self._offsets)
 
     def add(self, batch: Buffer, header: BatchHeader, pause: Callable[[], None]) -> bool:
-        """Take in a batch; False, and nothing taken in, if its keys do not fit any more.
+        """Add the keys of a batch; False, and nothing added, if they do not fit any more.
 
         The first batch always fits, so that a pass makes progress whatever the bound.
         """
@@ -84,12 +84,12 @@ def _short(key: bytes) -> bytes:
 
 @dataclass(slots=True)
 class Compactor:
-    """Says what is left of each batch in one pass over the log, and keeps count."""
+    """Compacts each batch in one pass over the log, and counts records."""
 
     offsets: OffsetMap
     last_batches: Mapping[int, int]
-    """Producer id to the last offset of its last batch. That batch stays, if need be empty, as the memory of the
-    producer's sequence: without it a restart would forget the producer and refuse its next batch."""
+    """Producer id to the last offset of its last batch. That batch stays, if need be empty, as the record of the
+    producer's sequence: without it a restart would lose the producer's state and refuse its next batch."""
     now_ms: int
     delete_retention_ms: int
     aborted: AbortedTransactions
@@ -100,12 +100,12 @@ class Compactor:
     next_horizon_ms: int | None = None
     """The earliest time at which another pass could remove a tombstone or a marker."""
     dropped_markers: list[int] = field(default_factory=list)
-    """Offsets of markers that do not stay."""
+    """Offsets of the markers that were removed."""
     _in_transaction: set[int] = field(default_factory=set)
-    """Producers with batches left since their last marker, be they empty: replaying one opens a transaction."""
+    """Producers with remaining batches, even empty ones, since their last marker: replaying one opens a transaction."""
 
     def compact(self, batch: Buffer, header: BatchHeader) -> Buffer | None:
-        """The batch as it shall be from now on: unchanged, with fewer records, or None if nothing of it stays."""
+        """Return the compacted batch: unchanged, with fewer records, or None if nothing of it remains."""
         self.records_read += header.record_count
         if header.base_offset >= self.offsets.end_offset or (header.is_control and not header.is_transactional):
             return self._keep(batch, header)
@@ -182,7 +182,7 @@ class Compactor:
 
 
 class SegmentView(NamedTuple):
-    """What decisions need to know of a closed segment."""
+    """The facts about a closed segment that compaction decides by."""
 
     base_offset: int
     end_offset: int
@@ -193,14 +193,14 @@ class SegmentView(NamedTuple):
 
 
 class CleanRange(NamedTuple):
-    """What one pass works on: dirty offsets are mapped, and everything below their end is rewritten."""
+    """The range of one pass: dirty offsets are mapped, and everything below their end is rewritten."""
 
     first_dirty: int
     end: int
     clean_bytes: int
     dirty_bytes: int
     is_overdue: bool
-    """Whether something dirty has waited for `max.compaction.lag.ms`."""
+    """Whether a dirty record has waited for `max.compaction.lag.ms`."""
 
     @property
     def dirty_ratio(self) -> float:
@@ -217,10 +217,10 @@ def clean_range(
     min_lag_ms: int,
     max_lag_ms: int,
 ) -> CleanRange:
-    """What of the closed segments can be cleaned, given how far they are clean already.
+    """The range of the closed segments that can be cleaned, given the first dirty offset.
 
-    `limit` is the first offset that must be left alone: what is above it may yet be taken back. A segment with
-    anything younger than `min_lag_ms` ends the range.
+    `limit` is the first offset that must not be cleaned: records from there on may still be truncated or aborted. A
+    segment with a record younger than `min_lag_ms` ends the range.
     """
     clean_bytes = dirty_bytes = 0
     end = first_dirty
@@ -238,9 +238,9 @@ def clean_range(
 
 
 def fits_behind(base_offset: int, written_bytes: int, following: SegmentView, *, max_bytes: int) -> bool:
-    """Whether what is left of one more segment surely fits behind what was written of its neighbours before it.
+    """Whether one more compacted segment certainly fits after the bytes written for the segments before it.
 
-    They then become one segment, so that compaction does not leave a trail of tiny files.
+    They then become one segment, so that compaction does not leave many tiny files.
     """
     return (
         written_bytes + following.size_bytes <= max_bytes and following.end_offset - base_offset <= _MAX_SEGMENT_OFFSETS

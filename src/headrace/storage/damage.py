@@ -1,4 +1,4 @@
-"""Where a log is damaged: the first offset that is lost, in a file of the partition's folder.
+"""The mark of a damaged log: the first lost offset, in a file of the partition's folder.
 
 The file stays until everything from that offset on has been truncated, so that it can be fetched again from another
 replica.
@@ -31,7 +31,7 @@ class DamageMark:
             self.offset = offset
 
     def move_to(self, offset: int) -> None:
-        """Name another offset in memory, because everything before and behind it was truncated."""
+        """Change the offset in memory, because everything before and after it was truncated."""
         if self.offset is not None:
             self.offset = offset
 

@@ -1,4 +1,4 @@
-"""A data directory: whose it is, and that nobody else uses it at the same time."""
+"""A data directory: identifies its owner, and locks it against use by another process."""
 
 import errno
 import fcntl
@@ -39,16 +39,16 @@ class DataDir:
         self.cluster_id = cluster_id
         self.broker_id = broker_id
         self.directory_id = directory_id
-        """Made with the directory: a broker that comes back with another one has lost what it had."""
+        """Made with the directory: a broker that restarts with another one has lost its data."""
         self.level = level
-        """The feature level up to which there may be things in the directory."""
+        """The highest feature level of the data in the directory."""
         self._lock = lock
         self._is_new = is_new
         self._is_unused = False
 
     @staticmethod
     def cluster_of(path: Path, disk: Disk) -> str | None:
-        """The cluster that a directory belongs to; None if it is new. Nothing is written, and nothing locked."""
+        """The cluster id of a directory; None if it is new. Writes and locks nothing."""
         try:
             data = disk.read_bytes(path / META)
         except (FileNotFoundError, NotADirectoryError):
@@ -67,11 +67,11 @@ class DataDir:
         cluster_id: str | None = None,
         level: int = LATEST_LEVEL,
     ) -> "DataDir":
-        """Take a directory, new or known, and mark it as a Headrace data directory.
+        """Lock a directory, new or existing, and mark it as a Headrace data directory.
 
-        Without a `cluster_id` a known directory keeps its own and a new one gets a new one. `level` is the feature
-        level of a new one; a known one keeps its own, until `raise_level`. Raises `StartupError` for a
-        directory that is in use, belongs to something else or to another broker, is too new, or cannot be written to.
+        Without a `cluster_id` an existing directory keeps its id and a new one gets a new id. `level` is the feature
+        level of a new one; an existing one keeps its level until `raise_level`. Raises `StartupError` for a directory
+        that is in use, belongs to another program or another broker, is too new, or is not writable.
         """
         lock = -1
         is_new = is_locked = False
@@ -94,14 +94,14 @@ class DataDir:
             else:
                 whose = _Whose(cluster_id or topic_id_to_text(uuid4()), broker_id, level=level)
             if not whose.directory_id:
-                # Also a directory of an earlier version, which had no id of its own.
+                # Also for a directory of an earlier version, which had no directory id.
                 whose = replace(whose, directory_id=topic_id_to_text(uuid4()))
                 disk.write_atomic(path / META, whose.to_text().encode())
         except BaseException as error:
             if is_new and is_locked:
                 cls._remove_unused(path)
             elif is_new:
-                # Another broker may have come between: then it is not empty.
+                # If another broker has taken the directory meanwhile, it is not empty.
                 with suppress(OSError):
                     path.rmdir()
             if lock >= 0:
@@ -127,10 +127,10 @@ class DataDir:
             self.level = level
 
     def leave_unused(self) -> None:
-        """The broker did not start: a directory that was made for it is removed by `release`.
+        """Let `release` remove a directory that was made for a broker that did not start.
 
-        Only one that `acquire` has made and marked itself, under the lock that is still held, and that has no folder of
-        a partition in it: nothing that was acknowledged is removed.
+        Only one that `acquire` has made and marked itself, under the lock that is still held, and that has no
+        partition's folder: no acknowledged data is removed.
         """
         self._is_unused = True
 
@@ -150,7 +150,7 @@ class DataDir:
 
     @staticmethod
     def _make(path: Path) -> bool:
-        """Whether the directory was made here and now."""
+        """Make the directory; False if it existed."""
         try:
             path.mkdir(parents=True)
         except FileExistsError:
@@ -161,7 +161,7 @@ class DataDir:
 
     @staticmethod
     def _refuse_foreign(path: Path) -> None:
-        """Before anything is written, the lock included: a directory of somebody else stays as it is."""
+        """Refuse a directory of another program, before anything is written to it, the lock included."""
         names = {entry.name for entry in path.iterdir()}
         foreign = sorted(names - _NOT_FOREIGN)
         if foreign and META not in names:
@@ -196,7 +196,7 @@ class DataDir:
 
 @dataclass(frozen=True, slots=True)
 class _Whose:
-    """What meta.properties says."""
+    """The content of meta.properties."""
 
     cluster_id: str
     broker_id: BrokerId

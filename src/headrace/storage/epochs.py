@@ -1,4 +1,4 @@
-"""Which leader epoch wrote which offsets (KIP-101): the start offset of each epoch, in Kafka's checkpoint format.
+"""The leader epoch history of a log (KIP-101): the start offset of each epoch, in Kafka's checkpoint format.
 
 0                   version
 2                   number of lines that follow
@@ -13,7 +13,7 @@ from headrace.model.ids import NO_EPOCH
 
 
 class EpochsDamaged(Exception):
-    """The checkpoint cannot be trusted: make it anew from the log."""
+    """The checkpoint is damaged: rebuild it from the log."""
 
 
 class Epochs:
@@ -26,16 +26,16 @@ class Epochs:
         self._starts: list[int] = []
         self.latest: int = NO_EPOCH
         self.changed = False
-        """Whether there is something that the checkpoint does not have; reset by whoever writes it."""
+        """Whether the checkpoint is out of date; reset by the code that writes it."""
 
     def entries(self) -> list[tuple[int, int]]:
         return list(zip(self._epochs, self._starts, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Note that records of `epoch` start at an offset; an epoch that is not new changes nothing."""
+        """Record that `epoch` starts at an offset; an epoch that is not new changes nothing."""
         if epoch <= self.latest:
             return
-        # An epoch without any records leaves no trace, so that each start belongs to one epoch.
+        # An epoch without records is dropped, so that each start offset belongs to one epoch.
         while self._starts and self._starts[-1] >= start_offset:
             self._starts.pop()
             self._epochs.pop()
@@ -45,24 +45,24 @@ class Epochs:
         self.changed = True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest epoch not above `epoch`, and the offset at which it ends; (-1, -1) where nothing is known."""
+        """The largest epoch not above `epoch`, and the offset at which it ends; (-1, -1) if unknown."""
         if epoch < 0 or epoch > self.latest:
             return -1, -1
         if epoch == self.latest:
             return epoch, log_end_offset
         following = bisect_right(self._epochs, epoch)
         if following == 0:
-            # Older than everything here: all of the log comes after it.
+            # Older than every epoch here: all of the log comes after it.
             return epoch, self._starts[0]
         return self._epochs[following - 1], self._starts[following]
 
     def epoch_of(self, offset: int) -> int:
-        """The epoch that wrote an offset; -1 if not known."""
+        """The epoch that wrote an offset; -1 if unknown."""
         i = bisect_right(self._starts, offset)
         return self._epochs[i - 1] if i else NO_EPOCH
 
     def truncate_from(self, end_offset: int) -> None:
-        """Forget epochs that start at or after `end_offset`."""
+        """Remove epochs that start at or after `end_offset`."""
         while self._starts and self._starts[-1] >= end_offset:
             self._starts.pop()
             self._epochs.pop()
@@ -70,7 +70,7 @@ class Epochs:
         self.latest = self._epochs[-1] if self._epochs else NO_EPOCH
 
     def truncate_before(self, start_offset: int) -> None:
-        """Forget what lies below the log's start; the epoch in force there now starts with it."""
+        """Remove epochs that end below the log's start; the epoch at the start now starts there."""
         following = bisect_right(self._starts, start_offset)
         if following > 1 or (following == 1 and self._starts[0] < start_offset):
             del self._starts[: following - 1]
@@ -86,7 +86,7 @@ class Epochs:
 
     @classmethod
     def from_entries(cls, entries: Iterable[tuple[int, int]]) -> "Epochs":
-        """The epochs that `entries` gave."""
+        """Make the epochs from the pairs of `entries`."""
         result = cls()
         for epoch, start_offset in entries:
             result.assign(epoch, start_offset)
@@ -99,7 +99,7 @@ class Epochs:
 
     @classmethod
     def from_text(cls, text: str) -> "Epochs":
-        """The epochs of a checkpoint; raises `EpochsDamaged` unless it is whole and in order."""
+        """Parse a checkpoint; raises `EpochsDamaged` unless it is whole and in order."""
         result = cls()
         try:
             version, count, *lines = text.split("\n")

@@ -1,4 +1,4 @@
-"""Open files of closed segments, and the names of everything in a partition's folder."""
+"""The pool of open files of closed segments, and the names of the files in a partition's folder."""
 
 import errno
 from pathlib import Path
@@ -21,7 +21,7 @@ REPAIRED = ".repaired"
 TEMPORARY = ".tmp"
 EPOCHS = "leader-epoch-checkpoint"
 DAMAGED = "damaged-from-offset"
-"""From which offset on a log is not whole: there until that is gone, or fetched anew from another replica."""
+"""The file with a log's first lost offset: exists until that part is removed, or fetched again from another replica."""
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _NO_HANDLE = (errno.EMFILE, errno.ENFILE)
@@ -43,12 +43,12 @@ def is_disk_full(error: BaseException) -> bool:
 
 
 def is_out_of_handles(error: BaseException) -> bool:
-    """Whether a file could not be opened because too many are. Says nothing about what is in any file."""
+    """Whether a file could not be opened because too many are open. Says nothing about the content of any file."""
     return isinstance(error, OSError) and error.errno in _NO_HANDLE
 
 
 def storage_error(error: OSError, what: str) -> DiskFull | StorageFailed:
-    """The domain error for an error of the disk while doing `what`: `DiskFull` for what passes by itself."""
+    """The domain error for a disk error while doing `what`: `DiskFull` if it is transient."""
     if is_out_of_handles(error):
         return DiskFull(f"{what} is not possible now: too many files are open, raise the limit (ulimit -n)")
     if is_disk_full(error):
@@ -59,8 +59,8 @@ def storage_error(error: OSError, what: str) -> DiskFull | StorageFailed:
 class FilePool:
     """Read-only handles of closed segments and their indexes, shared by the logs of a broker.
 
-    Holds at most `capacity` handles, the least recently used goes first. A handle that is dropped here is closed when
-    its last reader lets go of it, so a read under way in another thread never meets a closed or reused descriptor.
+    Holds at most `capacity` handles and evicts the least recently used. An evicted handle is closed when its last
+    reader releases it, so a read in progress in another thread never uses a closed or reused descriptor.
     """
 
     __slots__ = ("_capacity", "_disk", "_lock", "_open")
@@ -91,12 +91,12 @@ class FilePool:
         except OSError as error:
             if error.errno not in _NO_HANDLE or not self._open:
                 raise
-            # Others need more handles than was thought: ours can be had again.
+            # The rest of the process needs more handles than expected: these can be opened again.
             self._open.clear()
             return self._disk.open_read_only(path)
 
     def forget(self, path: Path) -> None:
-        """The file was renamed, removed or replaced: whoever asks again gets a new handle."""
+        """Drop the handle of a file that was renamed, removed or replaced: the next reader opens a new one."""
         with self._lock:
             self._open.pop(path, None)
 

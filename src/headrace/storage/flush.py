@@ -1,4 +1,4 @@
-"""What a flush of a log puts on disk, and what the log knows once it is there."""
+"""Begins and completes a flush of a log; `FlushTicket.sync` does the disk work in between."""
 
 from headrace.storage.aborted import aborted_to_bytes
 from headrace.storage.files import EPOCHS
@@ -7,7 +7,7 @@ from headrace.storage.ticket import FlushTicket
 
 
 def begin_flush(log: LogState) -> FlushTicket | None:
-    """What must be synced so that everything appended so far is on disk; None if it is."""
+    """Return a ticket to sync everything appended so far; None if it is on disk already."""
     log.check_writable()
     if log.flushed_offset == log.end_offset and not log.segments.unsynced:
         return None
@@ -30,7 +30,7 @@ def complete_flush(log: LogState, ticket: FlushTicket) -> bool:
 
 
 def flush_to_close(log: LogState) -> None:
-    """Put everything on disk, caches included, so that the log opens again without being checked. Blocking."""
+    """Flush everything, caches included, so that the log opens again without being checked. Blocking."""
     end, newest, active = log.end_offset, log.snapshots.newest_offset, log.segments.active
     is_empty = not log.segments.size_bytes and newest is None
     if (
@@ -50,7 +50,7 @@ def flush_to_close(log: LogState) -> None:
 
 
 def _ticket(log: LogState, *, closing: bool) -> FlushTicket:
-    """With `closing`, the active segment is treated like a closed one."""
+    """Make the ticket. With `closing`, the active segment is treated as a closed one."""
     unsynced, active = log.segments.unsynced, log.segments.active
     ticket = FlushTicket(log.disk, log.directory, log.end_offset, log.generation, is_closed=lambda: log.is_closed)
     for segment in unsynced:

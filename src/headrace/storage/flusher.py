@@ -1,10 +1,10 @@
-"""Group commit: one sync of a log serves everything that was appended while the previous one ran.
+"""Group commit: one sync of a log covers everything that was appended while the previous one ran.
 
-A log has at most one sync under way. Requests made in one turn of the event loop start together at its end, those made
-during a sync start the next one. Syncs of different logs run side by side in a few threads.
+A log has at most one sync in progress. Requests made in one iteration of the event loop start together at its end,
+those made during a sync start the next one. Syncs of different logs run in parallel in a few threads.
 
-Under `flush.policy=ack` every append asks for a flush. Under `os` a flush comes with `flush.messages`, `flush.ms` and
-when a segment was closed, so that the recovery point moves on.
+Under `flush.policy=ack` every append requests a flush. Under `os` a flush is due by `flush.messages`, by `flush.ms` and
+when a segment was closed, so that the recovery point advances.
 """
 
 import logging
@@ -21,11 +21,11 @@ _log = logging.getLogger(__name__)
 
 _RETRY_WHEN_FULL_S = 1.0
 _NEVER_MS = 2**53
-"""Times past this are never: they do not fit what an event loop counts in."""
+"""Times past this mean never: they do not fit the event loop's clock."""
 
 
 class Flusher:
-    """Belongs to the event loop it is made in. `Log.on_flushed` tells when a log's `flushed_offset` has moved."""
+    """Flushes logs in a few threads; belongs to the event loop it is made in. Calls `Log.on_flushed` after a flush."""
 
     def __init__(self, *, threads: int = 4, on_failed: Callable[[Log, BaseException], None] | None = None) -> None:
         """`on_failed` is called in the event loop after a sync has failed and its log takes no more writes."""
@@ -54,7 +54,7 @@ class Flusher:
             self._loop.call_soon(self._launch)
 
     def appended(self, log: Log) -> None:
-        """Something was appended: flush when the topic's settings say so."""
+        """Request a flush after an append if the topic's settings require it."""
         settings = log.settings
         if (
             settings.flush_policy == "ack"
@@ -66,13 +66,13 @@ class Flusher:
             self._timers[log] = self._loop.call_later(settings.flush_ms / 1000, self._on_timer, log)
 
     async def settled(self) -> None:
-        """Return when nothing that was asked for is under way or about to begin."""
+        """Return when no requested flush is pending or in progress."""
         while self._running or self._launching:
             self._idle.clear()
             await self._idle.wait()
 
     async def stop(self) -> None:
-        """Wait for what is under way, then end the threads. What was asked for and not begun is left to `Log.close`."""
+        """Wait for flushes in progress, then end the threads. Pending requests are left to `Log.close`."""
         self._stopping = True
         for timer in self._timers.values():
             timer.cancel()
@@ -95,7 +95,7 @@ class Flusher:
         wanted, self._wanted = self._wanted, {}
         for log in wanted:
             if log in self._running:
-                # Begun since, by the end of the sync before: two at once would write the same files.
+                # The end of the previous sync has started one: two at once would write the same files.
                 self._again.add(log)
             else:
                 self._begin(log)
@@ -108,7 +108,7 @@ class Flusher:
         try:
             ticket = log.begin_flush()
         except HeadraceError:
-            # Closed or failed since: whoever did that has told who waits.
+            # Closed or failed meanwhile: the waiters have been notified.
             return
         if ticket is not None:
             self._running.add(log)
@@ -125,7 +125,7 @@ class Flusher:
             try:
                 self._loop.call_soon_threadsafe(self._finish, log, ticket, error)
             except RuntimeError:
-                return  # the event loop is gone, and with it everybody who waits
+                return  # the event loop is closed, and with it all waiters
             work = log = ticket = None  # type: ignore[assignment]
 
     def _finish(self, log: Log, ticket: FlushTicket, error: BaseException | None) -> None:

@@ -1,11 +1,11 @@
-"""Sparse indexes of a segment, in Kafka's format. They are caches: whatever is wrong with one, the log makes a new one.
+"""Sparse indexes of a segment, in Kafka's format. They are caches: a damaged one is rebuilt from the log.
 
     .index      8-byte entries: relative offset of a batch's last record, position of that batch in the segment
     .timeindex  12-byte entries: a timestamp, relative offset of the last record of the first batch that reached it
 
-Both keys and values grow from entry to entry. An index costs the same memory at any size: the file holds the entries
-but for a tail of at most one page, and a search keeps the page it looked into last, so a reader that goes through the
-log in order touches the file once per page. No file stays open for writing.
+Both keys and values grow from entry to entry. An index uses the same memory at any size: the file has all entries
+except a tail of at most one page, and a search caches the last page it read, so a sequential reader reads the file once
+per page. No file stays open for writing.
 
 Written by the event loop's thread only; `floor` and `last` may run in another thread at the same time.
 """
@@ -33,7 +33,7 @@ class SparseIndex:
     __slots__ = ("_entry", "_files", "_keys", "_page", "_stored", "_values", "path")
 
     def __init__(self, path: Path, entry: Struct, files: FilePool, stored_entries: int = 0) -> None:
-        """The index whose file holds `stored_entries` entries (none and no file yet: 0)."""
+        """`stored_entries` is the number of entries in the file (0 if there is no file yet)."""
         self.path = path
         self._entry = entry
         self._files = files
@@ -55,15 +55,15 @@ class SparseIndex:
         return self._stored
 
     def append(self, key: int, value: int) -> None:
-        """Add an entry behind the last one; writes a page to the file when one is full."""
-        # In this order, for a search in another thread: a key that it finds has its value.
+        """Append an entry; writes a page to the file when one is full."""
+        # In this order, so that a search in another thread that finds a key finds its value.
         self._values.append(value)
         self._keys.append(key)
         if len(self._keys) >= _PAGE_ENTRIES and not len(self) % _PAGE_ENTRIES:
             self.store()
 
     def store(self) -> bool:
-        """Write what is only in memory to the file, not synced. False if the disk refuses: memory then keeps it."""
+        """Write the entries in memory to the file, without a sync. False if that fails: they then stay in memory."""
         keys, values = self._keys, self._values
         pack, size = self._entry.pack, self._entry.size
         data = b"".join(map(pack, keys, values))
@@ -78,14 +78,14 @@ class SparseIndex:
                 file.close()
         except OSError:
             return False
-        # In this order, for a search in another thread: the entries are in the file before they leave memory.
+        # In this order for a search in another thread: entries are in the file before they are dropped from memory.
         self._stored += len(keys)
         self._keys, self._values = array("q"), array("q")
         self._page = (-1, b"")
         return True
 
     def withdraw(self) -> None:
-        """Keep every entry in memory and remove the file, which nobody is to take for the whole index later."""
+        """Load every entry into memory and remove the file, so that it is not treated as the whole index later."""
         stored, size = self._stored, self._entry.size
         if stored:
             try:
@@ -120,7 +120,7 @@ class SparseIndex:
         return self._stored_entry(self._stored - 1) if self._stored else None
 
     def keep_below(self, *, key: int | None = None, value: int | None = None) -> None:
-        """Drop every entry from the first on whose key (or value) is not below the given one."""
+        """Truncate at the first entry whose key (or value) is not below the given one."""
 
         def dropped(entry: IndexEntry) -> bool:
             return (key is not None and entry.key >= key) or (value is not None and entry.value >= value)
@@ -132,7 +132,7 @@ class SparseIndex:
         self.keep_first(0)
 
     def keep_first(self, entries: int) -> None:
-        """Drop every entry behind so many."""
+        """Truncate to the first `entries` entries."""
         in_memory = max(0, entries - self._stored)
         self._keys, self._values = self._keys[:in_memory], self._values[:in_memory]
         if entries < self._stored:
@@ -155,7 +155,7 @@ class SparseIndex:
             return None
         number, page = self._page
         if number < 0 or not self._covers(number, page, key, stored):
-            # A reader that goes on finds its key in the next page; any other one searches the first keys of all.
+            # A sequential reader finds its key in the next page; any other one searches the first keys of all pages.
             number, page = self._read_page(number + 1, stored)
             if not page or not self._covers(number, page, key, stored):
                 pages = range((stored + _PAGE_ENTRIES - 1) // _PAGE_ENTRIES)

@@ -1,7 +1,7 @@
-"""Looking at logs from outside, read-only: what the command line's `log dump` and `log verify` stand on.
+"""Reads logs without a broker, for `headrace log dump` and `headrace log verify`.
 
-Works on a data directory that a broker is using: files are opened for reading only, the last segment may grow meanwhile
-and end in a batch that is still being written, and a segment that is deleted or compacted away meanwhile is skipped.
+Works on a data directory that a broker is using: files are opened read-only, the last segment may grow meanwhile and
+end in a batch that is still being written, and a segment that is deleted or compacted meanwhile is skipped.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,13 +24,13 @@ _LOOK_AGAIN_S = 0.05
 
 
 class LogFolder(NamedTuple):
-    """A partition's folder, or whatever part of it was asked for."""
+    """A partition's folder, or the requested part of it."""
 
     path: Path
     segments: tuple[Path, ...]
     """In the order of offsets."""
     is_whole: bool = True
-    """False if single files were named: what comes before and after is then not known."""
+    """False if single files were named: the segments before and after are then unknown."""
 
     @property
     def name(self) -> str:
@@ -58,7 +58,7 @@ class LogProblem(NamedTuple):
 
 
 def find_logs(path: Path) -> list[LogFolder]:
-    """The logs at `path`: a data directory, a partition's folder or a single `.log` file. None found: an empty list."""
+    """The logs at `path`, which may be a data directory, a partition's folder or a single `.log` file."""
     if path.is_file():
         return [LogFolder(path.absolute().parent, (path,), is_whole=False)]
     return sorted(_search(path, _MAX_DEPTH), key=_natural)
@@ -81,12 +81,12 @@ def _natural(log: LogFolder) -> tuple[str, int]:
 
 
 def base_offset(segment: Path) -> int:
-    """The offset that a segment's name promises; 0 for a file with a name of its own."""
+    """The base offset in a segment's file name; 0 if the name has another form."""
     return parse_offset(segment.name, LOG) or 0
 
 
 def segments_from(log: LogFolder, offset: int) -> tuple[Path, ...]:
-    """The segments that can hold `offset` or anything after it."""
+    """The segments that can contain `offset` or later ones."""
     first = 0
     for index, segment in enumerate(log.segments):
         if base_offset(segment) <= offset:
@@ -95,7 +95,7 @@ def segments_from(log: LogFolder, offset: int) -> tuple[Path, ...]:
 
 
 def stored_batches(disk: Disk, segment: Path, position: int = 0) -> Iterator[StoredBatch]:
-    """Every whole batch of a segment, as `read_batches` gives them."""
+    """Every whole batch of a segment, as `read_batches` yields them."""
     file = disk.open_read_only(segment)
     try:
         yield from read_batches(file, position)
@@ -106,7 +106,7 @@ def stored_batches(disk: Disk, segment: Path, position: int = 0) -> Iterator[Sto
 def verify_log(
     disk: Disk, log: LogFolder, *, decode: bool = False, progress: Callable[[int], None] = lambda _: None
 ) -> Iterator[LogProblem]:
-    """Everything that is wrong with a log. `progress` is told the bytes gone through.
+    """Verify a log and yield its problems. `progress` is called with the number of bytes read.
 
     Checked: each batch's length, version and checksum, the order of offsets within and across segments, and that each
     index entry points to the batch it names. With `decode`, also that every record can be read.
@@ -118,7 +118,7 @@ def verify_log(
         try:
             problems, segment_end = _check_segment(disk, segment, is_last=is_last, decode=decode, progress=progress)
         except FileNotFoundError:
-            # Removed meanwhile, or compacted together with the one before it.
+            # Removed meanwhile, or merged with the previous one by compaction.
             continue
         if log.is_whole and base < next_offset:
             yield LogProblem(segment, None, f"starts at offset {base}, the segment before goes on to {next_offset - 1}")
@@ -129,7 +129,7 @@ def verify_log(
 def _check_segment(
     disk: Disk, segment: Path, *, is_last: bool, decode: bool, progress: Callable[[int], None]
 ) -> tuple[list[LogProblem], int]:
-    """The problems of a segment and the offset after its last. Where compaction replaced it meanwhile, look again."""
+    """The problems of a segment and its next offset. Starts over if compaction replaced the segment meanwhile."""
     while True:
         before = _identity(segment)
         check = _SegmentCheck(disk, segment, base_offset(segment), is_last=is_last, decode=decode, progress=progress)
@@ -139,7 +139,7 @@ def _check_segment(
 
 
 def _identity(segment: Path) -> tuple[int, ...]:
-    """Changes when a file of a segment is replaced, and not when it grows."""
+    """A value that changes when a file of a segment is replaced, and not when it grows."""
     paths = (segment, segment.with_suffix(OFFSET_INDEX), segment.with_suffix(TIME_INDEX))
     return tuple(path.stat().st_ino if path.exists() else 0 for path in paths)
 
@@ -157,7 +157,7 @@ class _SegmentCheck:
         self.next_offset = base
 
     def run(self) -> Iterator[LogProblem]:
-        # Index files are read before the log: of a log that grows meanwhile they can then only know less.
+        # Indexes are read before the log, so that they have no entries for batches appended meanwhile.
         offsets = self._entries(OFFSET_INDEX, OFFSET_ENTRY)
         times = self._entries(TIME_INDEX, TIME_ENTRY)
         last_offsets: dict[int, int] = {position: -1 for _, position in offsets}
@@ -178,7 +178,7 @@ class _SegmentCheck:
                         newest[relative] = newest_timestamp
                 if self._segment.stat().st_size == end:
                     break
-                # A broker may be in the middle of writing just there: that takes it less than this.
+                # A broker may be writing this batch; that takes less time than this wait.
                 looks_left -= 1
                 if looks_left:
                     sleep(_LOOK_AGAIN_S)
@@ -213,7 +213,7 @@ class _SegmentCheck:
         return LogProblem(self._segment, end, what)
 
     def _entries(self, suffix: str, entry: Struct) -> list[tuple[int, int]]:
-        """The entries of an index; of one that Kafka made larger in advance, those before the zeros."""
+        """The entries of an index, without the zeros at the end of one that Kafka preallocated."""
         try:
             data = self._disk.read_bytes(self._segment.with_suffix(suffix))
         except FileNotFoundError:

@@ -1,9 +1,9 @@
-"""Files that an interrupted change has left in a partition's folder, told by their endings.
+"""Finishes or undoes interrupted changes in a partition's folder, by the suffixes of its files.
 
 .tmp .cleaned .repairing    a file that was being written: removed
 .deleted                    a segment that was removed from the log: removed
-.repaired                   takes the place of a damaged segment, which is kept as .corrupt
-<base>-<next>.swap          takes the place of the segments from base up to next
+.repaired                   replaces a damaged segment, which is renamed to .corrupt
+<base>-<next>.swap          replaces the segments from base up to next
 """
 
 from pathlib import Path
@@ -27,7 +27,7 @@ from headrace.storage.files import (
 
 
 def finish_interrupted_changes(disk: Disk, directory: Path) -> dict[str, int]:
-    """Finish or undo what was under way when the broker stopped; returns the files there are then, with their sizes."""
+    """Finish or undo the changes in progress when the broker stopped; returns the remaining files with their sizes."""
     names = disk.files(directory)
     changed = False
     for name in names:
@@ -47,9 +47,9 @@ def finish_interrupted_changes(disk: Disk, directory: Path) -> dict[str, int]:
 
 
 def put_repaired(disk: Disk, repaired: Path) -> None:
-    """Put a repaired file in the place of the damaged segment, which keeps its bytes under a name of its own.
+    """Replace a damaged segment by its repaired file; the damaged file is renamed to `.corrupt`.
 
-    May be interrupted and called again, as the other one: the file keeps its name until the place is free.
+    May be interrupted and called again, like `_put_swap`: the repaired file is renamed last.
     """
     damaged = repaired.with_name(repaired.name.removesuffix(REPAIRED))
     names = disk.files(repaired.parent)
@@ -61,7 +61,7 @@ def put_repaired(disk: Disk, repaired: Path) -> None:
 
 
 def keep_as_corrupt(disk: Disk, damaged: Path) -> None:
-    """Give a file a name under which it is nobody's, and stays."""
+    """Rename a file to `.corrupt`, under which the broker neither reads nor deletes it."""
     names = disk.files(damaged.parent)
     kept, number = damaged.name + CORRUPT, 1
     while kept in names:
@@ -71,13 +71,13 @@ def keep_as_corrupt(disk: Disk, damaged: Path) -> None:
 
 
 def _put_swap(disk: Disk, swap: Path, names: dict[str, int]) -> None:
-    """Put a compacted file in the place of the segments it was made from."""
+    """Replace the segments that a compacted file was made from by that file."""
     base, upto = (int(part) for part in swap.name.removesuffix(SWAP).split("-"))
     for name in names:
         replaced = parse_offset(name, LOG)
         if replaced is None or not base <= replaced < upto:
             continue
-        # The first one's aborted transactions are those of all already.
+        # The first one's file already has the aborted transactions of all.
         suffixes = (OFFSET_INDEX, TIME_INDEX) if replaced == base else (OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
         for suffix in (*suffixes, LOG):
             disk.unlink(swap.with_name(offset_name(replaced, suffix)))

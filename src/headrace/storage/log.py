@@ -1,4 +1,4 @@
-"""One partition's log: batches in segments, from the start offset to the end offset.
+"""The log of one partition: batches in segments, from the start offset to the end offset.
 
 Belongs to the event loop's thread; `slice`, `append` and the rest are called there. Work that may block for long is
 split: `begin_flush` and `complete_flush` run in the loop, `FlushTicket.sync` in a worker; `open` and `close` block and
@@ -7,8 +7,8 @@ run in a worker while nothing else uses the log.
 Guarantees: an offset is assigned once; a batch below `flushed_offset` survives a power failure; a failed append leaves
 no trace; after a failed sync nothing is appended any more, and reads go on.
 
-`Log` is what others use. What it consists of is in `state.py`, and each kind of change in a module of its own:
-`appender.py`, `flush.py`, `truncation.py` (from the end) and `removal.py` (from the front).
+`Log` is the interface. Its state is in `state.py`, and each kind of change in its own module: `appender.py`,
+`flush.py`, `truncation.py` (from the end) and `removal.py` (from the front).
 """
 
 from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ class Slice(NamedTuple):
     length: int
     first_batch_offset: int
     is_closed: bool
-    """Whether they are of a closed segment, to which nothing is added any more."""
+    """Whether the segment is closed, so that nothing is appended to it any more."""
 
 
 class Log:
@@ -58,17 +58,17 @@ class Log:
     `LogClosed`; the log is then as before."""
 
     advance_high_watermark: Callable[[int], None]
-    """Everything below this offset is committed. The high watermark rises within the log (invariant 1)."""
+    """Raise the high watermark to this offset, which must be within the log (invariant 1)."""
 
     on_flushed: Callable[["Log"], None] | None = None
-    """Called in the event loop each time that `flushed_offset` may have moved; set by the partition."""
+    """Called in the event loop when `flushed_offset` may have moved; set by the partition."""
 
     def __init__(self, state: LogState) -> None:
         """Use `open`."""
         self.directory = state.directory
         self._state = state
         self._appender = Appender(state)
-        # Bound here, because every produce makes these two calls.
+        # Bound here for speed: every produce makes these two calls.
         self.append = self._appender.append
         self.advance_high_watermark = state.advance_high_watermark
         self._removal = FrontRemoval(state)
@@ -93,12 +93,12 @@ class Log:
         is_replicated: bool = False,
         summary: LogSummary | None = None,
     ) -> "Log":
-        """The log in a directory that exists. Blocking; checks what an unclean stop may have damaged.
+        """Open the log in an existing directory. Blocking; checks what an unclean shutdown may have damaged.
 
         `persist` is called when `start_offset` or `flushed_offset` must be on disk before the log may go on. The caller
-        passes what was persisted last as `log_start_offset` and `recovery_point`. `is_replicated`: there are other
-        replicas, and the log ends where bytes that were not synced are missing. With the `summary` of a log whose
-        active segment has not changed since, nothing is read.
+        passes the values persisted last as `log_start_offset` and `recovery_point`. `is_replicated`: there are other
+        replicas, and the log ends where unsynced bytes are missing. With a `summary`, if the active segment has not
+        changed since, nothing is read.
         """
         files = files or FilePool(disk)
         loader = Loader(directory, settings, disk, files, clock, is_replicated=is_replicated)
@@ -114,7 +114,7 @@ class Log:
             log._state.persist = lambda: persist(log)
         return log
 
-    # What the log is
+    # State
 
     @property
     def settings(self) -> TopicSettings:
@@ -122,7 +122,7 @@ class Log:
 
     @settings.setter
     def settings(self, settings: TopicSettings) -> None:
-        """New settings take effect with the next operation."""
+        """Set the topic settings; they take effect with the next operation."""
         self._state.limits.configure(settings, self._state.segments.active)
 
     @property
@@ -144,7 +144,7 @@ class Log:
         return self._state.high_watermark
 
     def restore_high_watermark(self, offset: int) -> None:
-        """Begin with what is known to be committed, as far as the log has it."""
+        """Set the high watermark when the log is opened, at most to the end of the log."""
         self._state.restore_high_watermark(offset)
 
     @property
@@ -166,7 +166,7 @@ class Log:
 
     @property
     def segments(self) -> list[Segment]:
-        """In order; the last is the active one. Replaced, never changed in place: iterate over it in any thread."""
+        """The segments in order, the last is active. Replaced, never changed in place: iterate in any thread."""
         return self._state.segments.all
 
     @property
@@ -189,7 +189,7 @@ class Log:
 
     @property
     def summary(self) -> LogSummary | None:
-        """As of the last `summarize`, if everything was flushed and committed then."""
+        """The summary as of the last `summarize`, if everything was flushed and committed then."""
         return self._state.summary
 
     @property
@@ -201,20 +201,20 @@ class Log:
         return self._state.failure
 
     def fail(self, error: BaseException) -> None:
-        """A sync or a write failed for good: refuse every later append and flush. Reads go on."""
+        """Refuse every later append and flush, because a sync or a write failed for good. Reads go on."""
         self._state.fail(error)
 
     # Appending
 
     def append_marker(self, producer_id: int, producer_epoch: int, marker: Marker, leader_epoch: int) -> AppendResult:
-        """End a producer's open transaction. Raises `FencedProducer` or `FencedCoordinator`, and what `append` does."""
+        """End a producer's open transaction. Raises as `append` does, and `FencedCoordinator`."""
         return self._appender.append_marker(producer_id, producer_epoch, marker, leader_epoch)
 
     def append_replicated(self, batches: Buffer) -> int:
-        """Append whole batches of the leader as they are, offsets and epochs included; returns the new end offset.
+        """Append whole batches of the leader unchanged, with their offsets and epochs; returns the new end offset.
 
-        Offsets may leave gaps but never go back: `OffsetOutOfRange`. A damaged batch is `CorruptBatch`. Batches before
-        the refused one have been appended.
+        Offsets may have gaps but never go back: `OffsetOutOfRange`. A damaged batch raises `CorruptBatch`. Batches
+        before the refused one have been appended.
         """
         return self._appender.append_replicated(batches)
 
@@ -225,10 +225,10 @@ class Log:
     # Reading
 
     def slice(self, offset: int, max_bytes: int, below: int, *, at_least_one: bool) -> Slice | None:
-        """Where the bytes from the batch with `offset` on are: at most `max_bytes`, all of one segment.
+        """Locate the bytes from the batch with `offset` on: at most `max_bytes`, all in one segment.
 
-        No batch that starts at or after `below` is part of it. The first batch is whole, even past `max_bytes`, with
-        `at_least_one`; without it, None if it does not fit. None if there is nothing to read. Raises
+        Batches that start at or after `below` are left out. With `at_least_one` the first batch is whole, even past
+        `max_bytes`; without it, None if that does not fit. None if there is nothing to read. Raises
         `OffsetOutOfRange`, `LogClosed`, `StorageFailed`.
         """
         state = self._state
@@ -269,7 +269,7 @@ class Log:
             raise storage_error(error, f"reading {self.directory.name}") from error
 
     def segment_start(self, offset: int) -> int:
-        """The first offset of the segment that has this one."""
+        """The base offset of the segment that contains this offset."""
         return max(self._state.start_offset, self._state.segments.start_of(offset))
 
     def offset_for_time(self, timestamp_ms: int, below: int | None = None) -> Dated | None:
@@ -290,15 +290,15 @@ class Log:
 
     @property
     def generation(self) -> int:
-        """Raised by every truncation: what was read or mapped before one may not be there any more."""
+        """A number that every truncation raises: data read or mapped before may not exist any more."""
         return self._state.generation
 
     def truncate_to(self, offset: int) -> None:
-        """Drop everything from `offset` on, durably. Where it lies inside a batch, the whole batch goes. Blocking."""
+        """Truncate to `offset`, durably. A batch that contains `offset` is dropped whole. Blocking."""
         truncate_to(self._state, offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything, durably, and go on at `offset`, which may be any. Blocking."""
+        """Drop everything, durably, and continue at any `offset`. Blocking."""
         truncate_fully(self._state, offset)
 
     def note_damage(self, offset: int) -> None:
@@ -318,15 +318,15 @@ class Log:
         return self._removal.raise_start(offset)
 
     def persist_start(self) -> None:
-        """Put the start offset on disk. Blocking; safe in any thread."""
+        """Persist the start offset. Blocking; safe in any thread."""
         self._removal.persist_start()
 
     def persist_flushed(self) -> None:
-        """Put the flushed offset on disk. Blocking; safe in any thread."""
+        """Persist the flushed offset. Blocking; safe in any thread."""
         self._state.persist()
 
     def lower_start(self, before: int) -> None:
-        """Undo `raise_start` as far as the segments are still there."""
+        """Undo `raise_start` as far as the segments still exist."""
         self._removal.lower_start(before)
 
     def remove_segments_below(self, offset: int) -> int:
@@ -334,12 +334,12 @@ class Log:
         return self._removal.remove_segments_below(offset)
 
     def purge_deleted(self) -> None:
-        """Delete the files of removed segments whose time has come. Blocking: freeing a large file takes a while."""
+        """Delete the files of removed segments that are due. Blocking: freeing a large file takes a while."""
         self._removal.delete_due_files()
 
     def roll_to_remove(self) -> list[PendingSnapshot]:
-        """Roll, so that everything so far can be removed; returns the snapshots that must be on disk before it is, for
-        they will be the only record of its producers. No flush writes them: `snapshots_written` must follow."""
+        """Roll, so that everything so far can be removed; returns the snapshots that must be on disk before that, since
+        they become the only record of its producers. No flush writes them: `snapshots_written` must follow."""
         self._state.roll()
         return self._state.snapshots.take_pending()
 
@@ -350,12 +350,12 @@ class Log:
             self._state.snapshots.give_back(snapshots)
 
     def expire_producers(self, expiry_ms: int) -> int:
-        """Forget producers that were idle for that long; returns how many."""
+        """Remove producers that were idle for `expiry_ms`; returns how many."""
         return self._state.producers.expire(self._state.clock.wall_ms() - expiry_ms)
 
     def adopt(self, old: Sequence[Segment], new: Segment) -> bool:
-        """Replace closed neighbours by a compacted segment, in memory (`Replacement` takes care of the files); False if
-        they are not all there any more."""
+        """Replace adjacent closed segments by a compacted one, in memory (`Replacement` replaces the files); False if
+        any of them is gone."""
         return self._state.adopt(old, new)
 
     # Flushing and closing
@@ -365,7 +365,7 @@ class Log:
         return bool(self._state.segments.unsynced)
 
     def begin_flush(self) -> FlushTicket | None:
-        """What must be synced so that everything appended so far is on disk; None if it is."""
+        """Return a ticket to sync everything appended so far; None if it is on disk already."""
         return flush.begin_flush(self._state)
 
     def complete_flush(self, ticket: FlushTicket) -> None:
@@ -374,7 +374,7 @@ class Log:
             self.on_flushed(self)
 
     def summarize(self) -> None:
-        """Bring `summary` up to date; None unless all of the log is flushed, committed and whole."""
+        """Update `summary`; None unless all of the log is flushed, committed and whole."""
         self._state.summarize()
 
     def close(self) -> None:
@@ -394,7 +394,7 @@ class Log:
             self.abandon()
 
     def abandon(self) -> None:
-        """Release all files without flushing: the log is to be deleted, or has failed."""
+        """Close all files without flushing: the log is to be deleted, or has failed."""
         self._state.is_closed = True
         for segment in self.segments:
             segment.forget_files()

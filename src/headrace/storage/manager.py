@@ -1,7 +1,7 @@
-"""All logs of a data directory: opened, created, deleted, checkpointed, closed.
+"""Opens, creates, deletes, checkpoints and closes the logs of a data directory.
 
-`start`, `open_logs`, `create_log`, `write_checkpoints` and `stop` block: they are for worker threads, or for before and
-after the event loop. Logs themselves belong to the event loop.
+`start`, `open_logs`, `create_log`, `write_checkpoints` and `stop` block: call them in a worker thread, or before or
+after the event loop runs. Logs themselves belong to the event loop.
 """
 
 import asyncio
@@ -42,12 +42,12 @@ _OPENERS = 8
 
 
 class WantedPartition(NamedTuple):
-    """A partition that should be here."""
+    """A partition that this broker should have."""
 
     topic_id: UUID
     settings: TopicSettings
     is_replicated: bool = False
-    """Whether other brokers have replicas, too."""
+    """Whether other brokers have replicas."""
 
 
 def _threads(count: int, name: str) -> Executor:
@@ -68,25 +68,25 @@ class LogManager:
     ) -> None:
         """`on_failed` is called once, when the directory has failed and none of its logs takes writes any more.
 
-        `make_pool` gives an executor with so many threads of a name, which is shut down when it is done with.
-        `is_replicated`: what is committed cannot be told from the log alone, and is written down too.
+        `make_pool(threads, name)` makes an executor; it is shut down after use.
+        `is_replicated`: the log alone does not show what is committed, so high watermarks are checkpointed too.
         """
         self.data_dir = data_dir
         self.producer_expiry_ms = producer_expiry_ms
         self.strays: list[Path] = []
-        """Folders of partitions that nobody wants: they are told of, and never deleted."""
+        """Folders of partitions that are not wanted here: they are logged, and never deleted."""
         self._disk = disk
         self._clock = clock
         self._on_failed = on_failed
         self.files = FilePool(disk, capacity=_handles_for_reading())
-        """The pool all logs read through."""
+        """The pool through which all logs read."""
         self._logs: dict[TopicPartition, Log] = {}
         self._clean = False
         self._recovery_points: dict[TopicPartition, int] = {}
         self._start_offsets: dict[TopicPartition, int] = {}
-        """What the checkpoints say of partitions that are not open."""
+        """Start offsets, from the checkpoint, of partitions that are not open."""
         self._summaries: dict[TopicPartition, Summarized] = {}
-        """By which unchanged logs are opened, until they are."""
+        """Summaries by which unchanged logs are opened; empty after that."""
         self._boot_id = disk.boot_id()
         self._is_same_boot = False
         self._topic_ids: dict[TopicPartition, UUID] = {}
@@ -107,13 +107,13 @@ class LogManager:
 
     @property
     def was_clean(self) -> bool:
-        """Whether the last stop was a clean one."""
+        """Whether the last shutdown was clean."""
         return self._clean
 
     # Starting
 
     def start(self) -> None:
-        """Read the checkpoints, and see to it that a crash from here on is known as one."""
+        """Read the checkpoints and remove the mark of a clean shutdown, so that a crash from now on is detected."""
         root = self.data_dir.path
         names = self._disk.files(root)
         for name in (RECOVERY_POINTS, START_OFFSETS, HIGH_WATERMARKS, LOG_SUMMARIES):
@@ -129,7 +129,7 @@ class LogManager:
             self._summaries = summaries
         if self._clean:
             self._disk.unlink(root / CLEAN_STOP)
-        # Checkpoints that a killed broker had just put in place are acted upon from here on, so they must last.
+        # A killed broker may not have synced its last checkpoints, and from here on they are relied on.
         self._disk.sync_dir(root)
         for name in self._disk.folders(root):
             if name.endswith(_DELETE):
@@ -141,7 +141,7 @@ class LogManager:
         *,
         progress: Callable[[TopicPartition], None] | None = None,
     ) -> dict[TopicPartition, Exception]:
-        """Open every wanted partition, or create it; returns those that could not be, with the reason.
+        """Open or create every wanted partition; returns those that failed, with the error.
 
         Folders of other partitions, or of an older topic of the same name, become `strays`.
         """
@@ -166,7 +166,7 @@ class LogManager:
 
         to_read = []
         for partition in wanted:
-            # What needs no reading, not even of what is not cached yet, is faster than handing it to another thread.
+            # A log that needs no reading, not even of uncached pages, is opened faster here than in another thread.
             summary = self._unchanged(partition, wanted[partition]) if self._is_same_boot else None
             if summary is not None:
                 open_one(partition, summary)
@@ -178,21 +178,21 @@ class LogManager:
         return failed
 
     def _unchanged(self, partition: TopicPartition, wanted: WantedPartition) -> LogSummary | None:
-        """The summary of a partition if its active segment is as it was then, and so of the same topic."""
+        """The summary of a partition if it is of the same topic and the active segment is unchanged, else None."""
         known = self._summaries.get(partition)
         if known is None or known.topic_id != wanted.topic_id:
             return None
         return known.summary if known.summary.is_of(self._disk, self.data_dir.path / str(partition)) else None
 
     def create_log(self, partition: TopicPartition, topic_id: UUID, settings: TopicSettings) -> Log:
-        """The log of a partition that was just assigned here: made, or opened if it is there already."""
+        """Create the log of a newly assigned partition, or open it if it exists."""
         failed = self.create_logs({partition: WantedPartition(topic_id, settings)})
         if failed:
             raise failed[partition]
         return self._logs[partition]
 
     def create_logs(self, wanted: Mapping[TopicPartition, WantedPartition]) -> dict[TopicPartition, Exception]:
-        """The same for several at a time; returns those that could not be made, with the reason."""
+        """Like `create_log`, for several partitions; returns those that failed, with the error."""
         missing = [partition for partition in wanted if partition not in self._logs]
         there = set(self._disk.folders(self.data_dir.path)) if missing else set()
         failed: dict[TopicPartition, Exception] = {}
@@ -202,7 +202,7 @@ class LogManager:
                 log = self._open(partition, wanted[partition], exists=str(partition) in there)
                 self._logs[partition] = log
                 if self._failure is not None:
-                    # The directory failed meanwhile, without this log being known.
+                    # The directory failed before this log was registered.
                     log.fail(self._failure)
             except (HeadraceError, OSError) as error:
                 failed[partition] = error
@@ -225,7 +225,7 @@ class LogManager:
             found = read_partition_metadata(self._disk, folder)
             if found is not None and found != topic_id:
                 aside = folder.with_name(f"{partition}.{uuid4().hex}{_STRAY}")
-                _log.warning("%s belongs to an older topic of that name; it is kept as %s", folder, aside.name)
+                _log.warning("%s belongs to an older topic of that name; it is renamed to %s", folder, aside.name)
                 self._disk.rename(folder, aside)
                 self.strays.append(aside)
                 exists = False
@@ -252,20 +252,20 @@ class LogManager:
         )
 
     def stray_partitions(self) -> list[tuple[TopicPartition, UUID | None]]:
-        """The folders that nobody wanted, by what they say of themselves."""
+        """The partition and topic id of each stray folder."""
         found = ((_parse_folder(stray.name), stray) for stray in self.strays)
         return [(name, read_partition_metadata(self._disk, stray)) for name, stray in found if name is not None]
 
     def high_watermark_of(self, partition: TopicPartition) -> int:
-        """What was last known to be committed when this partition was last open; 0 if nothing was."""
+        """The checkpointed high watermark of a partition; 0 if there is none."""
         return self._high_watermarks.get(partition, 0)
 
     # Deleting
 
     def delete_log(self, partition: TopicPartition, topic_id: UUID | None = None) -> None:
-        """Delete a partition, durably: its folder gets a name that is removed now or at the next start.
+        """Delete a partition, durably: its folder is renamed, and removed now or at the next start.
 
-        With a `topic_id` only if the folder is that of this topic, and not of another one of its name.
+        With a `topic_id`, only if the folder belongs to that topic and not to another one of the same name.
         """
         folder = self.data_dir.path / str(partition)
         if topic_id is not None and read_partition_metadata(self._disk, folder) not in (None, topic_id):
@@ -290,7 +290,7 @@ class LogManager:
     # Checkpoints
 
     def write_checkpoints(self) -> None:
-        """Put recovery points, start offsets and what summaries there are on disk. Blocking; safe in any thread."""
+        """Persist recovery points, start offsets and the existing summaries. Blocking; safe in any thread."""
         with self._checkpointing:
             logs = list(self._logs.items())
             open_now = {partition for partition, _ in logs}
@@ -308,9 +308,9 @@ class LogManager:
             self._write(LOG_SUMMARIES, summaries_to_bytes(self._boot_id, summaries))
 
     def write_high_watermarks(self) -> None:
-        """Put down what is committed, so that a restart of every replica does not go back. Blocking, for any thread.
+        """Checkpoint high watermarks, so that they survive a restart of every replica. Blocking; safe in any thread.
 
-        It may be late: a high watermark that is too low is put right by the next leader.
+        The checkpoint may lag: the next leader raises a high watermark that is too low.
         """
         if self._is_replicated:
             with self._checkpointing:
@@ -328,7 +328,7 @@ class LogManager:
             self._written[name] = data
 
     def _forget_checkpoints(self, partition: TopicPartition) -> None:
-        """A new log must not inherit what is known of a deleted one with its name, also not after a crash."""
+        """Remove a deleted log's checkpoints, so that a new log of its name never inherits them, even after a crash."""
         self._forget(partition)
         line = f"\n{partition.topic} {partition.partition} ".encode()
         if any(line in data for data in self._written.values()):
@@ -342,7 +342,7 @@ class LogManager:
         self._topic_ids.pop(partition, None)
 
     async def run_periodically(self, interval_s: float = 60.0) -> None:
-        """Checkpoints, files whose time has come, producers that have gone: until cancelled."""
+        """Write checkpoints, delete due files and expire producers at each interval, until cancelled."""
         while True:
             await asyncio.sleep(interval_s)
             for log in list(self._logs.values()):
@@ -358,7 +358,7 @@ class LogManager:
                 _log.warning("the checkpoints of %s were not written: %s", self.data_dir.path, error)
 
     async def keep_high_watermarks(self, interval_s: float, workers: Executor) -> None:
-        """Write them down each time that interval has passed, until cancelled."""
+        """Checkpoint the high watermarks at each interval, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(interval_s)
@@ -370,7 +370,7 @@ class LogManager:
     # Failing and stopping
 
     def fail(self, error: BaseException) -> None:
-        """The directory failed: no log of it takes writes any more. Reads go on."""
+        """Refuse writes to every log, because the directory failed. Reads go on."""
         if self._failure is not None:
             return
         self._failure = error
@@ -381,7 +381,7 @@ class LogManager:
             self._on_failed(error)
 
     def stop(self) -> None:
-        """Flush and close everything; the next start finds a clean directory, unless something failed."""
+        """Flush and close every log, and mark the shutdown as clean unless something failed."""
         clean = self._failure is None
 
         def close_one(log: Log) -> bool:
@@ -402,14 +402,14 @@ class LogManager:
                 if clean:
                     self._disk.write_atomic(self.data_dir.path / CLEAN_STOP, b'{"version":0}')
         except OSError as error:
-            # Nothing is lost: the next start checks what the checkpoints would have vouched for.
+            # Nothing is lost: the next start checks the part of the logs that the checkpoints would have covered.
             _log.error("the checkpoints of %s were not written: %s", self.data_dir.path, error)
         finally:
             self.data_dir.release()
 
 
 def _handles_for_reading() -> int:
-    """A quarter of the files this process may open: active segments and connections need the rest."""
+    """A quarter of the process's limit of open files: active segments and connections need the rest."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(64, min(4096, soft // 4))
 

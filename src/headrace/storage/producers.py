@@ -1,4 +1,4 @@
-"""What a partition knows of its idempotent and transactional producers: pure state, no I/O and no clock.
+"""The state of a partition's idempotent and transactional producers, without I/O and without a clock.
 
 Follows Kafka 4.x:
 - a batch whose epoch and sequence range equal one of the producer's last five is a duplicate, and is answered with the
@@ -6,16 +6,16 @@ Follows Kafka 4.x:
 - otherwise it must continue the sequence (which wraps from 2^31-1 to 0), else `OutOfOrderSequence`; an old duplicate
   that is no longer among the five is out of order too;
 - a new epoch starts at sequence 0, an older epoch is `FencedProducer`;
-- a producer that is not known may start at any sequence: retention or expiry may have removed what was known of it,
-  and refusing would stop it for no gain.
+- an unknown producer may start at any sequence: retention or expiry may have removed its state, and refusing would
+  stop it for no gain.
 
-One difference: Kafka lets a producer expire by the timestamps in its records, here the time is that of this broker's
-clock at the append or replay. A producer of old timestamps keeps its protection.
+One difference: Kafka expires a producer by the timestamps in its records, Headrace by this broker's clock at the append
+or replay. So a producer that writes old timestamps stays idempotent.
 
-Transactions: the first batch flagged transactional opens one, a marker ends it. The marker's epoch is the producer's
-from then on, so that whoever still writes with an older one is fenced. A marker of an older coordinator than the last
-one's is refused. A producer with an open transaction does not expire. A transaction counts as unstable until its marker
-is committed, because a marker that is not might be lost.
+Transactions: the first batch flagged transactional opens one, a marker ends it. The marker's epoch becomes the
+producer's, so that an instance with an older epoch is fenced. A marker with an older coordinator epoch than the last
+one is refused. A producer with an open transaction does not expire. A transaction is unstable until its marker is
+committed, because an uncommitted marker may be lost.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ REMEMBERED_BATCHES = 5
 _SEQUENCE_MASK = 0x7FFF_FFFF
 
 _SNAPSHOT_HEAD = Struct(">4sHIQI")
-"""Magic, version, CRC-32 of what follows it, the offset up to which the state reaches, the number of producers."""
+"""Magic, version, CRC-32 of the rest, the offset up to which batches are covered, the number of producers."""
 _SNAPSHOT_PRODUCER = Struct(">qhqqiqB")
 _SNAPSHOT_BATCH = Struct(">iiqi")
 _SNAPSHOT_MAGIC = b"HRPS"
@@ -57,7 +57,7 @@ class EndedTransaction(NamedTuple):
     producer_id: int
     first_offset: int
     last_offset: int
-    """Where the marker is."""
+    """The marker's offset."""
     committed: bool
 
 
@@ -74,7 +74,7 @@ class ProducerEntry:
         self.batches: list[WrittenBatch] = []
         """The last five batches of this epoch, oldest first."""
         self.first_offset = -1
-        """Where its open transaction starts, -1 without one."""
+        """The first offset of its open transaction; -1 without one."""
         self.coordinator_epoch = -1
         """Of the last marker."""
 
@@ -89,7 +89,7 @@ class Producers:
         self._open: dict[int, int] = {}
         """First offsets of open transactions by producer id, in the order of offsets."""
         self._ended: list[tuple[int, int]] = []
-        """Marker's and first offset of transactions whose markers may not be committed yet."""
+        """(marker's offset, first offset) of transactions whose markers may not be committed yet."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -104,11 +104,11 @@ class Producers:
 
     @property
     def first_open_offset(self) -> int | None:
-        """Where the oldest open transaction starts."""
+        """The first offset of the oldest open transaction."""
         return next(iter(self._open.values()), None)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """Where the oldest transaction starts that has no committed marker."""
+        """The first offset of the oldest transaction without a committed marker."""
         if self._ended:
             self._ended = [ended for ended in self._ended if ended[0] >= high_watermark]
             if self._ended:
@@ -117,11 +117,11 @@ class Producers:
         return next(iter(self._open.values()), None)
 
     def is_open(self, producer_id: int, epoch: int) -> bool:
-        """Whether this very producer has a transaction open here."""
+        """Whether this producer, at this epoch, has an open transaction in the partition."""
         return producer_id in self._open and self._entries[producer_id].epoch == epoch
 
     def check_epoch(self, producer_id: int, epoch: int) -> None:
-        """Refuse a producer (or a marker for it) whose epoch is older than what was seen here."""
+        """Raise `FencedProducer` if the epoch of a producer, or of a marker for it, is older than the last one seen."""
         entry = self._entries.get(producer_id)
         if entry is not None and epoch < entry.epoch:
             raise FencedProducer(f"producer {producer_id} has epoch {epoch}, a newer instance has {entry.epoch}")
@@ -135,7 +135,7 @@ class Producers:
             )
 
     def end(self, producer_id: int, epoch: int, marker: Marker, offset: int, now_ms: int) -> EndedTransaction | None:
-        """Take note of a marker at `offset`; the transaction it ended, None if nothing was written in it here."""
+        """Apply a marker at `offset`; returns the transaction that it ended, None if that has no records here."""
         entry = self._seen(producer_id, epoch, now_ms)
         entry.coordinator_epoch = marker.coordinator_epoch
         first_offset, entry.first_offset = entry.first_offset, -1
@@ -147,7 +147,7 @@ class Producers:
     # Sequences
 
     def check(self, producer_id: int, epoch: int, base_sequence: int, last_offset_delta: int) -> WrittenBatch | None:
-        """The original of a duplicate, or None if the batch may be appended. Changes nothing."""
+        """Return the original of a duplicate, or None if the batch may be appended. Changes nothing."""
         entry = self._entries.get(producer_id)
         if entry is None:
             return None
@@ -182,7 +182,7 @@ class Producers:
         timestamp: int,
         now_ms: int,
     ) -> None:
-        """Remember a batch that was appended (and had passed `check`, here or at the leader)."""
+        """Record a batch that was appended (and had passed `check`, here or at the leader)."""
         entry = self._seen(producer_id, epoch, now_ms)
         entry.timestamp = timestamp
         if attributes & TRANSACTIONAL and entry.first_offset < 0:
@@ -212,7 +212,7 @@ class Producers:
         return entry
 
     def replay(self, header: BatchHeader, marker: Marker | None, now_ms: int) -> EndedTransaction | None:
-        """Take note of a batch found in the log or sent by the leader. `marker` is what a control batch says."""
+        """Apply a batch read from the log or sent by the leader. `marker` is the content of a control batch."""
         if header.producer_id < 0:
             return None
         if header.attributes & CONTROL:
@@ -233,7 +233,7 @@ class Producers:
         return None
 
     def expire(self, before_ms: int) -> int:
-        """Forget producers not seen since `before_ms` that have no transaction open; returns how many."""
+        """Remove producers not seen since `before_ms` that have no open transaction; returns how many."""
         expired = [pid for pid, entry in self._entries.items() if entry.seen_ms < before_ms and entry.first_offset < 0]
         for producer_id in expired:
             del self._entries[producer_id]
@@ -247,7 +247,7 @@ class Producers:
     # Snapshots
 
     def to_snapshot(self, offset: int) -> bytes:
-        """Everything known of batches below `offset`, as bytes that say when they are damaged."""
+        """Encode the state as of `offset`, with a checksum."""
         parts = []
         for producer_id, entry in self._entries.items():
             parts.append(
@@ -272,7 +272,7 @@ class Producers:
 
     @classmethod
     def from_snapshot(cls, data: bytes, offset: int) -> "Producers":
-        """The state that `to_snapshot(offset)` wrote; raises `SnapshotDamaged`."""
+        """Decode the state that `to_snapshot(offset)` encoded; raises `SnapshotDamaged`."""
         try:
             magic, version, crc, found_offset, count = _SNAPSHOT_HEAD.unpack_from(data)
             if magic != _SNAPSHOT_MAGIC or version != _SNAPSHOT_VERSION or found_offset != offset:

@@ -1,27 +1,26 @@
-"""Opening a partition's folder: what is in it, what must be finished, what must be checked, what is lost.
+"""Opens a partition's folder: finishes interrupted changes, then loads and, if needed, checks and repairs the log.
 
 A log that has not changed since its summary was written (`summary.py`) is opened without reading it. After a clean
-stop every other one is taken at its word, too, and almost nothing is read. After any other stop its segments from the
+shutdown every other log is trusted too, and almost nothing is read. After an unclean shutdown its segments from the
 recovery point on are read and checked batch by batch; those below were synced, with their indexes, before the recovery
 point passed them.
 
-What is done about bytes that are no valid batches:
-- behind the last valid batch of the log, at or past the recovery point: a torn tail, what an append leaves when the
-  machine stops in it. Nothing of it was acknowledged as durable. It is cut off.
-- anywhere else it is damage to data that may have been acknowledged. The segment's file is kept as `.corrupt`, and a
-  repaired one takes its place with every valid batch from before and behind the damage. The lost offsets stay a gap,
-  as compaction leaves them too: consumers step over it, and no offset is given out twice. If the damage reaches the
-  end, the log goes on in a new segment at the recovery point. An error in the broker's log names file, bytes, offsets.
-- a replica of several ends where the damage begins if that is at or past the recovery point, and all files from there
-  on are kept as `.corrupt`: the batches behind are not its leader's history without those that are missing, which other
-  replicas may have.
+Bytes that are not valid batches are handled by where they are:
+- After the last valid batch of the log, at or past the recovery point: a torn tail, left by an append during a crash.
+  None of it was acknowledged as durable. It is truncated.
+- Anywhere else: damage to data that may have been acknowledged. The segment's file is renamed to `.corrupt`, and a
+  repaired one replaces it with every valid batch from before and after the damage. The lost offsets become a gap, as
+  after compaction: consumers skip it, and no offset is assigned twice. If the damage reaches the end, the log continues
+  in a new segment at the recovery point. An error in the broker's log names the file, the bytes and the offsets.
+- In a replicated partition, damage at or past the recovery point ends the log, and all files from there on are renamed
+  to `.corrupt`: without the missing batches, which other replicas may have, later ones are not the leader's history.
 
-Bytes can be missing without a trace where a segment ends: a power failure may keep the name of the next one and not the
-end of this one. Past the recovery point segments follow each other without a gap (no roll leaves one, and compaction
-puts the recovery point on disk first), so a segment that ends too early is damaged there.
+Bytes can be missing without a trace at the end of a segment: a power failure may preserve the name of the next one but
+not the end of this one. Past the recovery point segments follow each other without a gap (no roll leaves one, and
+compaction persists the recovery point first), so a segment that ends too early is damaged there.
 
-Changes that were interrupted are finished or undone first: see `leftovers.py`. The checking itself is in `repair.py`;
-producers, epochs and transactions are read by `caches.py`.
+Interrupted changes are finished or undone first: see `leftovers.py`. The checks are in `repair.py`; producers, epochs
+and transactions are read by `caches.py`.
 """
 
 import logging
@@ -60,18 +59,18 @@ _log = logging.getLogger(__name__)
 
 class Loaded(NamedTuple):
     segments: list[Segment]
-    """In order, at least one; the last is the active one."""
+    """In order, at least one; the last is active."""
     start_offset: int
     end_offset: int
     producers: Producers
     epochs: Epochs
     aborted: AbortedTransactions
     snapshots: list[int]
-    """Offsets of the producer snapshots there are, in order."""
+    """Offsets of the producer snapshots that exist, in order."""
     damaged_from: int | None = None
-    """The first offset that is lost, if any is: found damaged now or before."""
+    """The first lost offset, if any, found now or before."""
     summary: LogSummary | None = None
-    """What the log was opened by, if not by reading it."""
+    """The summary by which the log was opened; None if it was read."""
 
 
 class Loader:
@@ -87,7 +86,7 @@ class Loader:
         *,
         is_replicated: bool = False,
     ) -> None:
-        """`is_replicated`: there are other replicas, and what is here must be a part of their history."""
+        """`is_replicated`: there are other replicas, and this log must be a part of their history."""
         self._directory = directory
         self._is_replicated = is_replicated
         self._interval_bytes = settings.index_interval_bytes
@@ -142,12 +141,12 @@ class Loader:
         )
 
     def _go_on_at(self, offset: int, recovery_point: int) -> None:
-        """Start a segment where the log must go on because what was there is gone."""
+        """Start a segment at the offset where the log must continue because earlier data is lost."""
         if self._segments:
             end = self._segments[-1].next_offset
             if offset == recovery_point:
                 _log.error("%s ends at offset %d, yet offsets up to %d were on disk: they are lost and will not be "
-                           "given out again", self._directory, end, recovery_point)  # fmt: skip
+                           "assigned again", self._directory, end, recovery_point)  # fmt: skip
                 self._damage.note(end)
             if self._segments[-1].size:
                 close_segment(self._segments[-1], offset)
@@ -167,7 +166,7 @@ class Loader:
         bases = sorted(base for name in names if (base := parse_offset(name, LOG)) is not None)
         count = len(bases)
         while len(bases) > 1 and bases[1] <= start_offset:
-            # Removed before, in a way that did not last: the start offset did.
+            # Their removal was not durable, but the start offset is.
             for suffix in (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT):
                 self._disk.unlink(self._directory / offset_name(bases[0], suffix))
             del bases[0]
@@ -182,7 +181,7 @@ class Loader:
                     self._disk.unlink(self._directory / name)
         for i, base in enumerate(bases):
             size = names[offset_name(base, LOG)]
-            # What stands in the indexes of an empty file is left from before it was emptied.
+            # Index entries of an empty segment date from before it was emptied.
             index_bytes = names.get(offset_name(base, OFFSET_INDEX), -1) if size else 0
             time_bytes = names.get(offset_name(base, TIME_INDEX), -1) if size else 0
             segment = Segment(
@@ -204,7 +203,7 @@ class Loader:
     # Without reading
 
     def _adopt(self, summary: LogSummary, names: dict[str, int], recovery_point: int) -> bool:
-        """Take the log for what a summary says, whose active segment is known to be unchanged; False if it is not."""
+        """Load the log from a summary whose active segment is unchanged; False if the rest does not match."""
         if not self._segments or summary.end_offset != recovery_point or self._damage.offset is not None:
             return False
         closed, active = self._segments[:-1], self._segments[-1]
@@ -233,7 +232,7 @@ class Loader:
     # Without checking batches
 
     def _trust_all(self) -> bool:
-        """Take over every segment as it is; False if the last one turns out not to be whole after all."""
+        """Load every segment without checks; False if the last one turns out not to be whole."""
         self._trust(self._segments[:-1])
         if not self._segments:
             return True
@@ -246,14 +245,14 @@ class Loader:
                 active.load_tail(self._interval_bytes)
                 return True
             except CorruptBatch as error:
-                _log.warning("%s is not as a clean stop leaves it: %s", active.path, error)
+                _log.warning("%s is not as a clean shutdown leaves it: %s", active.path, error)
                 active.size = size
         return False
 
     def _trust(self, segments: list[Segment]) -> None:
         for segment in segments:
             if segment.size and not self._index_is_plausible(segment):
-                _log.warning("the indexes of %s are missing or damaged and are made anew", segment.path)
+                _log.warning("the indexes of %s are missing or damaged and are rebuilt", segment.path)
                 try:
                     segment.rebuild_indexes(self._interval_bytes)
                 except CorruptBatch as error:
@@ -273,7 +272,7 @@ class Loader:
     # With checking
 
     def _recover(self, names: dict[str, int], recovery_point: int) -> None:
-        # A recovery point at a segment's very start may be older than the roll, and than the indexes before it.
+        # A recovery point at a segment's base offset may be older than the roll, and than the indexes before it.
         first = max((i for i, s in enumerate(self._segments) if s.base_offset < recovery_point), default=0)
         self._trust(self._segments[:first])
         if self._segments:
@@ -292,7 +291,7 @@ class Loader:
         for segment in self._segments[first:]:
             segment.reader().sync_data()
             self._caches.store_aborted(segment, names)
-            # Those of the active segment are synced when it is closed, or the log: the recovery point stays inside it.
+            # The active segment's indexes are synced when it or the log is closed: the recovery point stays inside it.
             if segment is not self._segments[-1] and segment.store_indexes():
                 segment.sync_indexes()
         self._disk.sync_dir(self._directory)

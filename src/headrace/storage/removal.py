@@ -1,4 +1,4 @@
-"""Removing records from the front of a log: a higher start offset, and fewer segments."""
+"""Removes records from the front of a log: raises the start offset and removes segments below it."""
 
 from pathlib import Path
 
@@ -11,14 +11,14 @@ _NEVER = 2**63 - 1
 
 
 class FrontRemoval:
-    """Removes from the front of one log, and remembers which removed files are still to be deleted."""
+    """Removes from the front of one log, and tracks the removed files that are still to be deleted."""
 
     __slots__ = ("_log", "_to_delete")
 
     def __init__(self, log: LogState) -> None:
         self._log = log
         self._to_delete: list[tuple[int, Path]] = []
-        """Files of removed segments, with the time from which on they may be deleted."""
+        """Files of removed segments, with the time after which they may be deleted."""
 
     def advance_start(self, offset: int) -> None:
         """Raise the start offset, durably, and remove the segments that lie wholly below it. `OffsetOutOfRange`."""
@@ -32,8 +32,8 @@ class FrontRemoval:
     def raise_start(self, offset: int) -> int:
         """Raise the start offset and remove the segments that lie wholly below it; returns the former start offset.
 
-        The rest is durable when `persist_start` has returned. Whole segments go first and need no room on the disk, so
-        that a full one can be emptied in this way.
+        The rest is durable when `persist_start` has returned. Whole segments are removed first, which needs no disk
+        space, so that this works on a full disk.
         """
         log = self._log
         log.check_writable()
@@ -47,20 +47,20 @@ class FrontRemoval:
         return before
 
     def persist_start(self) -> None:
-        """Put the start offset on disk. Blocking; safe in any thread."""
+        """Persist the start offset. Blocking; safe in any thread."""
         try:
             self._log.persist()
         except OSError as error:
             raise storage_error(error, f"writing the start offset of {self._log.directory.name}") from error
 
     def lower_start(self, before: int) -> None:
-        """Undo `raise_start` as far as the segments are still there."""
+        """Undo `raise_start` as far as the segments still exist."""
         self._log.start_offset = max(before, self._log.segments.first.base_offset)
 
     def remove_segments_below(self, offset: int) -> int:
         """Remove the closed segments that lie wholly below `offset`, oldest first; returns how many.
 
-        Their files stay for `file.delete.delay.ms` under another name.
+        Their files are renamed, and deleted after `file.delete.delay.ms`.
         """
         log = self._log
         log.check_writable()
@@ -88,7 +88,7 @@ class FrontRemoval:
         return removed
 
     def delete_due_files(self) -> None:
-        """Delete the files of removed segments whose time has come. Blocking: freeing a large file takes a while."""
+        """Delete the files of removed segments that are due. Blocking: freeing a large file takes a while."""
         now_ms = self._log.clock.wall_ms()
         while self._to_delete and self._to_delete[0][0] <= now_ms:
             self._log.disk.unlink(self._to_delete[0][1])

@@ -1,6 +1,6 @@
-"""Checking the segments of a log batch by batch after an unclean stop, and repairing them.
+"""Checks the segments of a log batch by batch after an unclean shutdown, and repairs them.
 
-What is done about bytes that are no valid batches is said in `recovery.py`.
+`recovery.py` describes how bytes that are not valid batches are handled.
 """
 
 import logging
@@ -20,7 +20,7 @@ _COPY_BYTES = 4 * 1024 * 1024
 
 
 class SegmentRepair:
-    """Checks and repairs the segments of one log, and gathers in its caches what their batches say."""
+    """Checks and repairs the segments of one log, and rebuilds its caches from their batches."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class SegmentRepair:
         interval_bytes: int,
         is_replicated: bool,
     ) -> None:
-        """`segments` are those of the log: the ones that have to go are removed from the list."""
+        """`segments` is the log's own list: segments that must be dropped are removed from it."""
         self._directory = directory
         self._disk = disk
         self._segments = segments
@@ -101,13 +101,13 @@ class SegmentRepair:
         )
 
     def _set_aside_behind(self, i: int, damage: Damage) -> None:
-        """Let segment `i`, which is damaged, be the last one. The files of those behind it stay under other names."""
-        _log.error("%s ends at offset %d, where bytes are missing (%s): what lies behind is kept with the ending %s; "
+        """End the log with the damaged segment `i`. The files of later segments are renamed."""
+        _log.error("%s ends at offset %d, where bytes are missing (%s): later files are renamed to %s; "
                    "other replicas may have it", self._directory, damage.from_offset, damage.reason,
                    CORRUPT)  # fmt: skip
         self._damage.note(damage.from_offset)
         while len(self._segments) > i + 1:
-            # From the last on: a stop in between leaves the same damage to be found.
+            # The last one first: after a crash in between the same damage is found again.
             behind = self._segments.pop()
             behind.forget_files()
             if behind.size:
@@ -119,7 +119,7 @@ class SegmentRepair:
             self._disk.sync_dir(self._directory)
 
     def _cut(self, i: int, position: int) -> None:
-        """End the log at a position of segment `i`; later segments have nothing in them."""
+        """Truncate the log at a position of segment `i`; later segments are empty."""
         while len(self._segments) > i + 1:
             empty = self._segments.pop()
             empty.forget_files()
@@ -140,12 +140,12 @@ class SegmentRepair:
                     "%s ends too early: offsets from %d up to %s are lost", segment.path, damage.from_offset, upto
                 )
                 continue
-            _log.error("%s is damaged from position %d to %d (%s): offsets from %d up to %s are lost; the file is kept "
-                       "with the ending %s", segment.path, damage.position, damage.end, damage.reason,
+            _log.error("%s is damaged from position %d to %d (%s): offsets from %d up to %s are lost; the file is "
+                       "renamed to %s", segment.path, damage.position, damage.end, damage.reason,
                        damage.from_offset, "the end" if upto is None else upto, CORRUPT)  # fmt: skip
         self._damage.note(damages[0].from_offset)
         if all(damage.position == damage.end for damage in damages):
-            return  # Nothing in the file is to be replaced: bytes are missing behind it.
+            return  # The file itself is valid: bytes are missing after it.
         repairing = segment.path.with_name(segment.path.name + REPAIRING)
         source = segment.reader()
         target = self._disk.open(repairing, create=True)
@@ -169,7 +169,7 @@ class SegmentRepair:
 
 
 def close_segment(segment: Segment, limit: int | None) -> None:
-    """Let a segment end at an offset; None leaves it open, as the last one."""
+    """Close a segment at an offset; None leaves it open, as the active one."""
     if limit is not None:
         segment.add_newest_time()
         segment.next_offset = limit

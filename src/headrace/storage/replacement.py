@@ -1,15 +1,15 @@
-"""Putting a compacted segment in the place of the closed neighbours it was made from.
+"""Replaces adjacent closed segments by the compacted segment made from them.
 
 Five steps, two of them in the event loop, where nothing may wait for the disk:
 
     commit   worker   `<base>.log.cleaned` becomes `<base>-<next>.swap`, durably: recovery finishes the rest
     adopt    loop     the log reads the new segment, under that name
-    clear    worker   the old files go, but for the one whose name the new segment is to have, durably
-    settle   loop     the new segment takes that name, and the old file under it is gone
-    finish   worker   the directory is synced, and the last old file is let go of
+    clear    worker   the old files are removed, durably, except the one whose name the new segment will take
+    settle   loop     the new segment is renamed over that file
+    finish   worker   the directory is synced, and the last old file is closed
 
-No name ever leads to other bytes than its reader expects: old segments are retired before their files go, and readers
-that are under way hold their files open. An error in a later step leaves a log that works, under odd names, until it is
+A reader never finds unexpected bytes under a name: old segments are retired before their files are removed, and reads
+in progress hold their files open. An error in a later step leaves a working log with temporary file names until it is
 opened again.
 """
 
@@ -25,7 +25,7 @@ from headrace.storage.segment import Segment
 
 class Replacement:
     def __init__(self, log: Log, old: Sequence[Segment], new: Segment, dropped_markers: Sequence[int] = ()) -> None:
-        """`new` is a `Segment.over_cleaned_file`, and `old` are closed and follow each other."""
+        """`new` is a `Segment.over_cleaned_file`; `old` are adjacent closed segments."""
         self._dropped_markers = tuple(dropped_markers)
         self._log = log
         self._disk = log.files.disk
@@ -42,10 +42,10 @@ class Replacement:
         return self._new.size
 
     def commit(self) -> None:
-        # A file of gigabytes is freed when its last handle goes: this one makes that happen in `finish`.
+        # A file of gigabytes is freed when its last handle is closed: this one makes that happen in `finish`.
         self._held = self._disk.open_read_only(self._name)
         end_offset = self._old[-1].next_offset
-        # Offsets that end a segment may be gone from now on: only below the recovery point is that no damage.
+        # Compaction may have removed the last offsets of a segment; above the recovery point that counts as damage.
         self._log.persist_flushed()
         self._merge_aborted(end_offset)
         swap = self._name.with_name(f"{self._new.base_offset:020d}-{end_offset:020d}{SWAP}")
@@ -54,10 +54,10 @@ class Replacement:
         self._new.path = swap
 
     def _merge_aborted(self, end_offset: int) -> None:
-        """Put the aborted transactions of all the old segments into the file of the first, whose name stays.
+        """Write the aborted transactions of all the old segments to the file of the first, whose name stays.
 
-        Before the swap, and without those whose markers are to go: a consumer that is told of a transaction whose
-        marker is not there would drop what the producer wrote after it. Their records went long before.
+        Before the swap, and without those whose markers are dropped: a consumer that gets a transaction without its
+        marker would drop the producer's later records. The records of those transactions were removed long before.
         """
         dropped = set(self._dropped_markers)
         aborted = self._log.aborted.ending_within(self._new.base_offset, end_offset)
@@ -66,7 +66,7 @@ class Replacement:
             replace_aborted(self._disk, self._old[0].aborted_path, left)
 
     def adopt(self) -> bool:
-        """False if the old segments are not all there any more; `withdraw` is then to follow."""
+        """Make the log read the new segment; False if an old one is gone, and `withdraw` must follow."""
         if not self._log.adopt(self._old, self._new):
             return False
         self._log.aborted.forget(self._dropped_markers)
@@ -89,7 +89,7 @@ class Replacement:
 
     def finish(self) -> None:
         if self._new not in self._log.segments:
-            # Removed or truncated in the meantime, and so is what it replaced.
+            # Removed or truncated meanwhile, as were the segments it replaced.
             self._disk.unlink(self._name)
         self._disk.sync_dir(self._log.directory)
         self._held = None

@@ -1,4 +1,4 @@
-"""What the batches of a log say about its producers and their transactions, gone through one after the other."""
+"""Rebuilds the state of producers and transactions by replaying the batches of a log in order."""
 
 import logging
 from pathlib import Path
@@ -18,9 +18,9 @@ _log = logging.getLogger(__name__)
 def restore_producers(
     disk: Disk, directory: Path, snapshots: list[int], limit: int, segments: list[Segment], now_ms: int
 ) -> tuple[Producers, list[int]]:
-    """Producers as of offset `limit`, from the newest sound snapshot up to there and the batches behind it.
+    """Restore the producers as of offset `limit` from the newest valid snapshot up to there and the batches after it.
 
-    Returns them with the offsets of the snapshots that are left: those past `limit` or damaged are removed.
+    Returns them with the offsets of the remaining snapshots: those past `limit` or damaged are removed.
     """
     left = list(snapshots)
     producers, replay_from = Producers(), 0
@@ -49,18 +49,18 @@ def restore_producers(
 
 
 def marker_at(segment: Segment, position: int, header: BatchHeader) -> Marker | None:
-    """What the control batch at a position says; None of any other batch, or of one that cannot be read."""
+    """Read the marker in the control batch at a position; None for any other batch, or if it cannot be decoded."""
     if not header.is_control:
         return None
     try:
         return read_marker(segment.reader().read(position, header.size), header)
     except RecordError as error:
-        _log.error("%s has a control batch at offset %d that says nothing: %s", segment.path, header.base_offset, error)
+        _log.error("%s has a control batch at offset %d that is invalid: %s", segment.path, header.base_offset, error)
         return None
 
 
 def note_aborted(aborted: AbortedTransactions, ended: EndedTransaction | None, producers: Producers) -> None:
-    """Put a transaction that has just ended into the index, if it was aborted."""
+    """Add a transaction that has just ended to the index, if it was aborted."""
     if ended is not None and not ended.committed:
         still_open = producers.first_open_offset
         stable = ended.last_offset + 1 if still_open is None else still_open

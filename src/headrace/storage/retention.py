@@ -1,15 +1,15 @@
-"""What retention decides: from which offset on a log is to be kept."""
+"""Decides the offset from which retention keeps a log."""
 
 from headrace.storage.log import Log
 
 
 def keep_from(log: Log, now_ms: int, *, opened_ms: int) -> int:
-    """The offset below which everything may go: too old, too much, or below the start offset already.
+    """The offset below which everything may be removed: too old, too much, or below the start offset already.
 
-    Safe in a worker thread while the log grows: what comes in meanwhile is above it. Nothing is above it either that
-    waits to be acknowledged. `opened_ms` stands for the age of segments of which none is known.
+    Safe in a worker thread while the log grows: records appended meanwhile, and those not acknowledged yet, are not
+    below it. `opened_ms` is used for segments of unknown age.
     """
-    # Asked for before any segment is looked at: a record that is appended after that look must not be taken for old.
+    # Read before the segments: a record that is appended after they were read must not be treated as old.
     end_offset = log.flushed_offset if log.settings.flushes_before_ack else log.end_offset
     segments = log.segments
     if not log.settings.deletes:

@@ -1,7 +1,7 @@
-"""The heavy part of compaction, for a worker thread: reading segments and writing what is left of them.
+"""The I/O of compaction, for a worker thread: reads segments and writes the records that remain.
 
-Only closed segments are read, whose files never change, and only files with the ending `.cleaned` are written, which
-recovery removes: whatever happens here, the log is as before.
+Reads only closed segments, whose files never change, and writes only files with the suffix `.cleaned`, which recovery
+removes: a failure here leaves the log unchanged.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +22,7 @@ Pace = Callable[[int], None]
 
 
 def map_keys(segments: Sequence[Segment], first_dirty: int, offsets: OffsetMap, pace: Pace) -> None:
-    """Put the keys of everything from `first_dirty` on into the map, as far as they fit."""
+    """Add the keys of all records from `first_dirty` on to the map, as far as they fit."""
     for segment in segments:
         for batch in _checked_batches(segment, pace):
             if batch.header.last_offset < first_dirty:
@@ -34,13 +34,13 @@ def map_keys(segments: Sequence[Segment], first_dirty: int, offsets: OffsetMap, 
 
 class Rewritten(NamedTuple):
     segments: Sequence[Segment]
-    """The neighbours that were gone through: the first one, and those whose remains fit behind its own."""
+    """The adjacent segments that were compacted: the first one, and those whose remaining records fit after its own."""
     path: Path | None
-    """What is left of them, synced; None if that is just what there was."""
+    """The file with the remaining records, synced; None if nothing was removed."""
 
 
 def rewrite(segments: Sequence[Segment], disk: Disk, compactor: Compactor, pace: Pace, *, max_bytes: int) -> Rewritten:
-    """Write what compaction leaves of these neighbours to one file, from the first on and as far as `max_bytes` go."""
+    """Compact adjacent segments into one file, from the first on and up to `max_bytes`."""
     directory, base_offset = segments[0].path.parent, segments[0].base_offset
     target = directory / (offset_name(base_offset, LOG) + CLEANED)
     disk.unlink(target)
@@ -101,7 +101,7 @@ class _Output:
 
 
 def view(segment: Segment, *, first_timestamp: bool = False) -> SegmentView:
-    """What decisions need to know of a closed segment; its first timestamp may have to be read."""
+    """The `SegmentView` of a closed segment; its first timestamp may have to be read from disk."""
     first = segment.first_timestamp
     if first is None and first_timestamp and segment.size:
         first = next((header.max_timestamp for _, header in segment.headers()), None)
@@ -111,7 +111,7 @@ def view(segment: Segment, *, first_timestamp: bool = False) -> SegmentView:
 
 
 def _checked_batches(segment: Segment, pace: Pace) -> Iterator[StoredBatch]:
-    """The batches of a closed segment, checksums checked: `CorruptBatch` rather than make damage look sound."""
+    """The batches of a closed segment with verified checksums: raises `CorruptBatch` rather than hide damage."""
     for batch in read_batches(segment.reader(), 0, segment.size):
         check_batch(batch.data)
         pace(len(batch.data))

@@ -1,4 +1,4 @@
-"""When the active segment of a log is full or old enough for the next one to be started."""
+"""Decides when the active segment of a log is rolled: when it is full or old enough."""
 
 from zlib import crc32
 
@@ -7,7 +7,7 @@ from headrace.runtime.clock import Clock
 from headrace.storage.segment import Segment
 
 MAX_OFFSET_DELTA = 2**31 - 1
-"""An index counts offsets from its segment's first one, in 32 bits."""
+"""The largest relative offset: indexes store offsets relative to the segment's base, in 32 bits."""
 _NEVER = 2**63 - 1
 
 
@@ -43,7 +43,7 @@ class RollLimits:
     def update(self, active: Segment) -> None:
         """Compute the limits of this segment."""
         settings = self._settings
-        # The same share of the jitter each time for a segment, different between partitions.
+        # A segment always gets the same share of the jitter; it differs between partitions.
         jitter_ms = min(settings.segment_jitter_ms, settings.segment_ms)
         self._roll_age_ms = settings.segment_ms - int(jitter_ms * crc32(str(active.path).encode()) / 2**32)
         first = active.first_timestamp

@@ -1,4 +1,4 @@
-"""Reading a log file that may be damaged: which of its bytes are whole batches, and which are not."""
+"""Scans a log file that may be damaged: separates valid batches from other bytes."""
 
 import re
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ _HIGH_HALF = Struct(">I")
 
 
 class Damage(NamedTuple):
-    """Bytes of a log file that are no valid batches."""
+    """Bytes of a log file that are not valid batches."""
 
     position: int
     end: int
@@ -44,7 +44,7 @@ class ScannedBatch(NamedTuple):
 
 
 def scan(file: DiskFile, size: int, base_offset: int, limit_offset: int | None) -> Iterator[ScannedBatch | Damage]:
-    """Every byte of a segment's file in order, as valid batches and as damage between or behind them.
+    """Yield all of a segment's file in order, as valid batches and as damage between or after them.
 
     Valid means: whole, version 2, right checksum, offsets that grow, from `base_offset` on and below `limit_offset`.
     """
@@ -82,11 +82,11 @@ def scan(file: DiskFile, size: int, base_offset: int, limit_offset: int | None) 
 def find_batch(
     file: DiskFile, position: int, size: int, expected: int, base_offset: int, limit_offset: int | None
 ) -> ScannedBatch | None:
-    """The first valid batch that starts at or after `position`, wherever in the bytes that is."""
+    """The first valid batch that starts at any byte from `position` on."""
     highest = min(base_offset + _MAX_OFFSET_DELTA, limit_offset - 1 if limit_offset is not None else 2**63 - 1)
     highs = {_HIGH_HALF.pack(offset >> 32) for offset in (expected, highest)}
-    # The upper half of a base offset can only have these values, and twelve bytes on stands the version. The group
-    # is looked ahead to because candidates may overlap.
+    # The upper half of a base offset can only have these values, and the version follows twelve bytes later. A
+    # lookahead, because candidates may overlap.
     pattern = re.compile(b"(?=(?:%b).{12}%b)" % (b"|".join(map(re.escape, highs)), bytes([MAGIC])), re.DOTALL)
     while size - position >= HEADER_SIZE:
         window = file.read(position, min(_WINDOW, size - position))
@@ -119,8 +119,8 @@ def _check_offsets(header: BatchHeader, expected: int, base_offset: int, limit_o
 
 
 def _check_jump(file: DiskFile, following: int, size: int, header: BatchHeader, expected: int) -> None:
-    """A gap in the offsets is fine, but the checksum does not cover them: if the next batch fits without the gap, this
-    one's offset is damaged, and taking it at its word would make everything behind it look wrong."""
+    """Check a gap in the offsets, which is allowed but not covered by the checksum: if the next batch fits without the
+    gap, this one's offset is damaged, and trusting it would make all later batches look wrong."""
     if size - following < HEADER_SIZE:
         return
     next_header = read_header(file.read(following, HEADER_SIZE))

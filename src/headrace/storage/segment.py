@@ -1,10 +1,10 @@
 """One segment of a log: a file of record batches, with an offset index and a time index beside it.
 
-`Appender.append` appends to it, flat for speed, and updates the fields here; this module finds things: the batch that
-holds an offset, the headers from a position on, the newest timestamp.
+`Appender.append` appends to it, inlined for speed, and updates the fields here; this module does the lookups: the batch
+that contains an offset, the headers from a position on, the newest timestamp.
 
 Only the last segment of a log, the active one, has a file open for writing. Closed ones are read through the shared
-`FilePool`, and cost nothing until somebody reads them.
+`FilePool`, and use no file handle until they are read.
 """
 
 import logging
@@ -35,9 +35,9 @@ _NEXT_READ = 65536
 
 
 def walk_headers(file: DiskFile, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Positions and headers of the batches from `position`, where one starts, to `end`, without looking inside.
+    """Yield positions and headers of the batches from `position`, where one starts, to `end`, without their records.
 
-    Raises `CorruptBatch` at something that cannot be a batch; checksums are not looked at.
+    Raises `CorruptBatch` at bytes that cannot be a batch; checksums are not verified.
     """
     chunk_bytes = _FIRST_READ
     while end - position >= HEADER_SIZE:
@@ -54,7 +54,7 @@ def walk_headers(file: DiskFile, position: int, end: int) -> Iterator[tuple[int,
             yield position + at, header
             at += size
         position += at
-        # Small batches come many to a read; large ones are jumped over.
+        # One read covers many small batches; large ones are skipped.
         chunk_bytes = _NEXT_READ if at <= 2 * available else _FIRST_READ
 
 
@@ -91,9 +91,9 @@ class Segment:
         self.base_offset = base_offset
         self.path = directory / offset_name(base_offset, LOG)
         self.size = size
-        """Bytes of whole batches; the file is never longer but for a moment inside an append."""
+        """Bytes of whole batches; the file is longer only during an append."""
         self.next_offset = base_offset if next_offset is None else next_offset
-        """Every offset in here is below. Kept by the log for the active segment: there it is stale."""
+        """Every offset of the segment is below it. Stale for the active segment, where the log has it."""
         self.offsets = SparseIndex(
             directory / offset_name(base_offset, OFFSET_INDEX), OFFSET_ENTRY, files, offset_entries
         )
@@ -121,12 +121,12 @@ class Segment:
         return self.writer
 
     def close_writer(self) -> None:
-        """Let go of the file for writing: closed once a sync or read under way is done with it."""
+        """Release the file for writing: it is closed when a sync or read in progress is done with it."""
         self.writer = None
 
     def store_indexes(self) -> bool:
-        """Write the indexes to their files. Where there is no room the files are removed: opening the log makes new
-        ones, and until then they are in memory."""
+        """Write the indexes to their files. If there is no room the files are removed: opening the log rebuilds them,
+        and until then the indexes are in memory."""
         if self.offsets.store() and self.times.store():
             return True
         for index in (self.offsets, self.times):
@@ -134,13 +134,13 @@ class Segment:
         return False
 
     def store_tail(self) -> bool:
-        """Write what only memory has of the indexes to their files; False if the disk refuses. Nothing is synced."""
+        """Write index entries that are only in memory to their files; False if a write fails. Nothing is synced."""
         return all(len(i) == i.stored_entries or i.store() for i in (self.offsets, self.times))
 
     def sync_indexes(self) -> None:
-        """Blocking. Needed before the recovery point may pass this segment, because its indexes are then trusted.
+        """Sync the indexes. Needed before the recovery point passes the segment, since they are then trusted. Blocking.
 
-        One that is not there needs no sync: it is made anew when the log is opened.
+        A missing one needs no sync: it is rebuilt when the log is opened.
         """
         for index in (self.offsets, self.times):
             try:
@@ -153,13 +153,13 @@ class Segment:
                 file.close()
 
     def siblings(self) -> tuple[Path, ...]:
-        """The files that go when the segment goes, beside the log file itself."""
+        """The files that are removed with the segment, besides the log file itself."""
         snapshot = self.path.with_name(offset_name(self.base_offset, SNAPSHOT))
         return (self.offsets.path, self.times.path, self.aborted_path, snapshot)
 
     @property
     def aborted_path(self) -> Path:
-        """Where the segment's aborted transactions are, if it has any."""
+        """The file of the segment's aborted transactions, if it has any."""
         return self.path.with_name(offset_name(self.base_offset, TXN_INDEX))
 
     def forget_files(self) -> None:
@@ -168,7 +168,7 @@ class Segment:
             self._files.forget(path)
 
     def mark_deleted(self) -> Path:
-        """Take the segment out of the log, durably, keeping the data under another name; returns that name."""
+        """Remove the segment from the log, durably, by renaming the file; returns the new name."""
         target = self.path.with_name(self.path.name + DELETED)
         self._files.disk.rename(self.path, target)
         for path in self.siblings():
@@ -178,9 +178,9 @@ class Segment:
 
     @classmethod
     def over_cleaned_file(cls, cleaned: Path, base_offset: int, files: FilePool, interval_bytes: int) -> "Segment":
-        """A segment made by compaction, still under a name that recovery removes; indexes it. Blocking.
+        """Open and index a file made by compaction, still under a name that recovery removes. Blocking.
 
-        `Replacement` gives it its place and its names.
+        `Replacement` puts it into the log and renames its files.
         """
         file = files.disk.open_read_only(cleaned)
         segment = cls(cleaned.parent, base_offset, files, size=file.size())
@@ -194,9 +194,9 @@ class Segment:
         return segment
 
     def take_names(self, directory: Path) -> None:
-        """Give a compacted segment the names of one, in place of what has them. Quick; nothing is synced.
+        """Rename the files of a compacted segment to their final names, replacing existing ones. Quick; no sync.
 
-        May stop half-way with an `OSError`, and the segment can be used all the same.
+        May stop halfway with an `OSError`; the segment stays usable.
         """
         for owner, suffix in ((self, LOG), (self.offsets, OFFSET_INDEX), (self.times, TIME_INDEX)):
             target = directory / offset_name(self.base_offset, suffix)
@@ -206,18 +206,18 @@ class Segment:
             owner.path = target
 
     def retire(self) -> None:
-        """Its place was taken, and soon its names are: who still asks for its files must find nothing."""
+        """Make later reads of a replaced segment find no file, because its names will be reused."""
         self.forget_files()
         for owner in (self, self.offsets, self.times):
             owner.path = owner.path.with_name(owner.path.name + DELETED)
 
-    # Finding things
+    # Lookups
 
     def locate(self, offset: int, *, mends_index: bool = True) -> tuple[int, BatchHeader] | None:
         """Position and header of the first batch whose last offset is not below `offset`; None if there is none.
 
-        An index that does not match is made anew, unless this is another thread than the log's: those who use the
-        segment at the same time would find it empty.
+        An index that does not match is rebuilt, but not in a thread other than the log's: concurrent readers of the
+        segment would find it empty.
         """
         file = self.reader()
         relative = offset - self.base_offset
@@ -238,7 +238,7 @@ class Segment:
             if entry is None:
                 raise
         if mends_index:
-            _log.warning("index %s does not match its log and is made anew", self.offsets.path)
+            _log.warning("index %s does not match its log and is rebuilt", self.offsets.path)
             self.rebuild_indexes()
         return self._locate_by_walking(file, offset)
 
@@ -249,12 +249,12 @@ class Segment:
         return None
 
     def position_from(self, offset: int) -> int:
-        """A position where a batch starts, at or before the one with `offset`."""
+        """The position of a batch at or before the one with `offset`."""
         entry = self.offsets.floor(offset - self.base_offset)
         return entry.value if entry else 0
 
     def end_before(self, position: int) -> int:
-        """Where the last batch ends that lies before a position, at which a batch starts or the segment ends."""
+        """The next offset after the last batch before a position, at which a batch starts or the segment ends."""
         entry = self.offsets.floor_of_value(position - 1)
         end_offset = self.base_offset
         for _, header in walk_headers(self.reader(), entry.value if entry else 0, position):
@@ -269,7 +269,7 @@ class Segment:
         """The newest timestamp in the segment, -1 without one. Reads the end of the time index once."""
         if self._max_timestamp is None:
             entry = self.times.last()
-            # In this order, for another thread that asks too: one that finds the time finds its offset.
+            # In this order, so that another thread that finds the timestamp finds its offset.
             self.max_timestamp_offset = self.base_offset + entry.value if entry else -1
             self._max_timestamp = entry.key if entry else NO_TIMESTAMP
         return self._max_timestamp
@@ -281,25 +281,25 @@ class Segment:
     # Indexing
 
     def add_to_indexes(self, last_offset: int, position: int) -> None:
-        """Index the batch at `position`. Timestamps up to and with this batch must have been noted."""
+        """Index the batch at `position`. Timestamps up to and including this batch must have been recorded."""
         self.offsets.append(last_offset - self.base_offset, position)
         self.unindexed_bytes = 0
         self.add_newest_time()
 
     @property
     def next_index_bytes(self) -> int:
-        """How large the larger of the indexes is with one more entry."""
+        """The size of the larger index with one more entry."""
         return max(self.offsets.size_bytes + OFFSET_ENTRY.size, self.times.size_bytes + TIME_ENTRY.size)
 
     def add_newest_time(self) -> None:
-        """Put the newest timestamp so far into the time index, unless it is there."""
+        """Add the newest timestamp so far to the time index, unless it is there."""
         newest = self.max_timestamp
         entry = self.times.last()
         if newest > (entry.key if entry else NO_TIMESTAMP):
             self.times.append(newest, self.max_timestamp_offset - self.base_offset)
 
     def note_batch(self, position: int, header: BatchHeader, interval_bytes: int) -> None:
-        """Account for a batch that is in the file: what `Appender.append` does inline."""
+        """Update fields and indexes for a batch in the file, as `Appender.append` does inline."""
         last_offset = header.base_offset + header.last_offset_delta
         if self.first_timestamp is None:
             self.first_timestamp = header.max_timestamp
@@ -312,7 +312,7 @@ class Segment:
         self.next_offset = last_offset + 1
 
     def start_indexing(self) -> None:
-        """Forget everything that `note_batch` gathers, to gather it anew from the first batch on."""
+        """Reset everything that `note_batch` updates, to rebuild it from the first batch on."""
         self.offsets.clear()
         self.times.clear()
         self.size = 0
@@ -323,7 +323,7 @@ class Segment:
         self.unindexed_bytes = 0
 
     def rebuild_indexes(self, interval_bytes: int = 4096) -> bool:
-        """Make both indexes from the log file and sync them; False if they cannot be stored. Blocking, and slow."""
+        """Rebuild both indexes from the log file and sync them; False if they cannot be stored. Blocking, and slow."""
         end, next_offset = self.size, self.next_offset
         self.start_indexing()
         for position, header in walk_headers(self.reader(), 0, end):
@@ -336,7 +336,7 @@ class Segment:
         return True
 
     def restore_tail(self, summary: LogSummary) -> None:
-        """Set the active segment's fields to what a summary says, without reading anything."""
+        """Set the active segment's fields from a summary, without reading anything."""
         self.offsets.keep_first(summary.offset_entries)
         self.times.keep_first(summary.time_entries)
         self.next_offset = summary.end_offset
@@ -346,11 +346,11 @@ class Segment:
 
     @property
     def sizes(self) -> SegmentSizes:
-        """The sizes that the files have once a closed segment's indexes are stored."""
+        """The sizes of a closed segment's files once its indexes are stored."""
         return SegmentSizes(self.base_offset, self.size, self.offsets.size_bytes, self.times.size_bytes)
 
     def load_tail(self, interval_bytes: int) -> None:
-        """Find out what the active segment's fields are, from its indexes and the batches behind their last entry."""
+        """Load the active segment's fields from its indexes and the batches after their last entry."""
         end = self.size
         file = self.reader() if end else None
         self.first_timestamp = None

@@ -1,4 +1,4 @@
-"""The segments of a log in memory: which one has an offset, and where in its file that is."""
+"""The in-memory list of a log's segments: finds the segment and the file position of an offset."""
 
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
@@ -12,7 +12,7 @@ POSITIONS_MAX = 8192
 
 
 class SegmentList:
-    """Segments in the order of their offsets; the last one is the active one. Changes no file."""
+    """Segments in the order of their offsets; the last one is active. Changes no file."""
 
     __slots__ = ("_bases", "_closed_bytes", "active", "all", "positions", "unsynced")
 
@@ -23,7 +23,7 @@ class SegmentList:
         self.positions: dict[int, int] = {}
         """File positions of recent batches in the active segment by base offset, for readers at the tail."""
         self.unsynced: list[Segment] = []
-        """Closed segments that no flush has covered yet. While there are any, the directory must be synced too."""
+        """Closed segments that no flush has covered yet. If there are any, the directory must be synced too."""
         self._bases: list[int] = []
         self._closed_bytes = 0
         self._note_bounds()
@@ -47,7 +47,7 @@ class SegmentList:
         return self._closed_bytes + self.active.size
 
     def replace(self, segments: Sequence[Segment]) -> bool:
-        """Have these segments from now on; True if another one is active."""
+        """Replace the list; True if another segment is now active."""
         self.all = list(segments)
         self._note_bounds()
         if self.all[-1] is self.active:
@@ -57,13 +57,13 @@ class SegmentList:
         return True
 
     def forget_unsynced(self, segments: Collection[Segment]) -> None:
-        """These segments were synced, or removed."""
+        """Drop segments from `unsynced` that were synced or removed."""
         self.unsynced = [segment for segment in self.unsynced if segment not in segments]
 
     # Finding offsets
 
     def start_of(self, offset: int) -> int:
-        """The base offset of the segment that has `offset`."""
+        """The base offset of the segment that contains `offset`."""
         return self._bases[max(0, bisect_right(self._bases, offset) - 1)]
 
     def locate(self, offset: int) -> tuple[Segment, int, BatchHeader] | None:
@@ -76,7 +76,7 @@ class SegmentList:
         return None
 
     def end_position(self, segment: Segment, below: int, end_offset: int) -> int:
-        """The position in a segment at which batches that start at or after `below` begin.
+        """The position in a segment of the first batch that starts at or after `below`, or the segment's end.
 
         `end_offset` is the log's.
         """
@@ -94,10 +94,10 @@ class SegmentList:
         return position if header.base_offset >= below else position + header.size
 
     def forget_old_positions(self) -> None:
-        """Keep the positions of the newest batches only."""
+        """Drop all but the positions of the newest batches."""
         kept = POSITIONS_MAX // 2
         self.positions = dict(islice(self.positions.items(), len(self.positions) - kept, None))
 
     def forget_positions(self) -> None:
-        """The active segment was truncated."""
+        """Drop all positions, because the active segment was truncated."""
         self.positions = {}

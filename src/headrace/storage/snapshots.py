@@ -15,7 +15,7 @@ PendingSnapshot = tuple[int, bytes]
 
 
 class ProducerSnapshots:
-    """One file for each offset at which a segment was closed, or the log was. Caches: the log can replace them."""
+    """One file for each offset at which a segment or the log was closed. Caches: they can be rebuilt from the log."""
 
     __slots__ = ("_directory", "_disk", "_pending", "_stored")
 
@@ -32,20 +32,20 @@ class ProducerSnapshots:
         return self._stored[-1] if self._stored else None
 
     def add(self, offset: int, data: bytes) -> None:
-        """Have the next flush write a snapshot."""
+        """Queue a snapshot for the next flush."""
         self._pending.append((offset, data))
 
     def pending_files(self) -> list[tuple[Path, bytes]]:
-        """The files that a flush is to write."""
+        """The files that the next flush must write."""
         return [(self._path(offset), data) for offset, data in self._pending]
 
     def note_flushed(self, count: int) -> None:
-        """A flush has written the first `count` pending snapshots."""
+        """Mark the first `count` pending snapshots as written by a flush."""
         self._stored.extend(offset for offset, _ in self._pending[:count])
         del self._pending[:count]
 
     def take_pending(self) -> list[PendingSnapshot]:
-        """Hand over what is pending to a caller that writes it; `note_written` or `give_back` must follow."""
+        """Transfer the pending snapshots to the caller to write; `note_written` or `give_back` must follow."""
         taken, self._pending = self._pending, []
         return taken
 
@@ -54,7 +54,7 @@ class ProducerSnapshots:
             insort(self._stored, offset)
 
     def give_back(self, snapshots: Sequence[PendingSnapshot]) -> None:
-        """They could not be written: leave them to the next flush."""
+        """Return snapshots that could not be written: the next flush writes them."""
         self._pending[:0] = snapshots
 
     def remove_past(self, offset: int) -> None:
@@ -73,11 +73,11 @@ class ProducerSnapshots:
             self._stored.remove(offset)
 
     def forget_below(self, offset: int) -> None:
-        """The files of older offsets have been removed with their segments."""
+        """Drop the offsets of files that were removed with their segments."""
         self._stored = [at for at in self._stored if at >= offset]
 
     def restore(self, limit: int, segments: list[Segment], now_ms: int) -> Producers:
-        """The producers as of offset `limit`, from the newest valid snapshot and the batches behind it."""
+        """Restore the producers as of offset `limit` from the newest valid snapshot and the batches after it."""
         producers, self._stored = restore_producers(self._disk, self._directory, self._stored, limit, segments, now_ms)
         return producers
 

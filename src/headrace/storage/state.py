@@ -1,6 +1,6 @@
-"""What one log consists of: its offsets, its segments, and what is known of its producers, epochs and transactions.
+"""The state of one log: its offsets and segments, and its producers, epochs and transactions.
 
-`Log` holds a `LogState` and shares it with the parts that change it: `appender`, `truncation`, `removal` and `flush`.
+`Log` has a `LogState` and shares it with the modules that change it: `appender`, `truncation`, `removal` and `flush`.
 Nothing else changes it. Belongs to the event loop's thread.
 """
 
@@ -26,7 +26,7 @@ from headrace.storage.summary import LogSummary, crc_of_sizes
 _log = logging.getLogger(__name__)
 
 ALL_COMMITTED = 2**63 - 1
-"""The high watermark of a log that belongs to no partition: nothing of it waits for other replicas."""
+"""The high watermark of a log that belongs to no partition: none of it waits for other replicas."""
 
 
 def _nothing() -> None:
@@ -75,7 +75,7 @@ class LogState:
         self.clock = clock
         self.files = files
         self.persist: Callable[[], None] = _nothing
-        """Puts `start_offset` and `flushed_offset` on disk. Blocking; safe in any thread."""
+        """Persists `start_offset` and `flushed_offset`. Blocking; safe in any thread."""
         self.producers = loaded.producers
         self.epochs = loaded.epochs
         self.aborted = loaded.aborted
@@ -89,11 +89,11 @@ class LogState:
         self.high_watermark = ALL_COMMITTED
         """Every record below it is committed, as far as this replica knows. Stored here and nowhere else."""
         self.generation = 0
-        """Raised by a truncation: a flush that began before it says nothing about the log after it."""
+        """Raised by a truncation: the result of a flush that began before does not apply to the log after it."""
         self.failure: BaseException | None = None
         self.is_closed = False
         self.summary: LogSummary | None = loaded.summary
-        """As of the last `summarize`, if everything was flushed and committed then."""
+        """The summary as of the last `summarize`, if everything was flushed and committed then."""
         self._summarized = self.segments.all
         self.segments.active.next_offset = self.end_offset
         self.limits = RollLimits(settings, clock, self.segments.active)
@@ -108,24 +108,24 @@ class LogState:
     # The high watermark
 
     def restore_high_watermark(self, offset: int) -> None:
-        """Begin with what is known to be committed, as far as the log has it."""
+        """Set the high watermark when the log is opened, at most to the end of the log."""
         self.high_watermark = min(max(offset, self.start_offset), self.end_offset)
 
     def advance_high_watermark(self, offset: int) -> None:
-        """Everything below `offset` is committed."""
+        """Raise the high watermark to `offset`, which must be within the log."""
         if not self.high_watermark <= offset <= self.end_offset:
             invariant(False, 1, "the high watermark rises within the log")
         self.high_watermark = offset
 
     def fit_high_watermark(self) -> None:
-        """The log was truncated: what it does not have any more is not committed here."""
+        """Lower the high watermark to the end of the log after a truncation."""
         if self.high_watermark != ALL_COMMITTED:
             self.restore_high_watermark(self.high_watermark)
 
     # Failing
 
     def fail(self, error: BaseException) -> None:
-        """A sync or a write failed for good: refuse every later append and flush. Reads go on."""
+        """Refuse every later append and flush, because a sync or a write failed for good. Reads go on."""
         if self.failure is None:
             self.failure = error
             _log.error("%s takes no more writes: %s", self.directory, error)
@@ -136,7 +136,7 @@ class LogState:
             self.refuse()
 
     def refuse(self) -> NoReturn:
-        """Raise what says why the log is not to be used."""
+        """Raise the error that says why the log cannot be used."""
         if self.is_closed:
             raise LogClosed(f"{self.directory.name} is closed")
         raise StorageFailed(f"{self.directory} takes no more writes since it failed: {self.failure}")
@@ -180,7 +180,7 @@ class LogState:
         self.end_offset = base
 
     def adopt(self, old: Sequence[Segment], new: Segment) -> bool:
-        """Replace closed neighbours by a compacted segment, in memory; False if they are not all there any more."""
+        """Replace adjacent closed segments by a compacted one, in memory; False if any of them is gone."""
         segments = self.segments.all
         if self.is_closed or self.failure is not None or old[0] not in segments:
             return False
@@ -198,10 +198,10 @@ class LogState:
     # Summary
 
     def summarize(self) -> None:
-        """Bring `summary` up to date; None unless all of the log is flushed, committed and whole.
+        """Update `summary`; None unless all of the log is flushed, committed and whole.
 
-        Committed, because the producers in it know nothing of markers that might still be lost. Writes the last page of
-        the indexes to their files, and costs nothing if the log has not changed.
+        Committed, because its producer snapshot does not record which markers might still be lost. Writes the last page
+        of the indexes to their files, and costs nothing if the log has not changed.
         """
         segments, end, known = self.segments, self.end_offset, self.summary
         active = segments.active

@@ -1,16 +1,16 @@
-"""Summaries of logs: everything that opening a log needs to know, so that one that has not changed need not be read.
+"""Summaries of logs: the state that opening a log needs, so that an unchanged log need not be read.
 
-A summary is made while all of its log is on disk and committed. It is a cache: it counts only as long as the recovery
-point is where the summary ends, and the file of the active segment has the size, the time of its last change and the
-inode number that it had. An append, a truncation or a restored backup changes at least one of these, and a roll adds a
-segment. In any other case the log is read, and what the log says holds.
+A summary is made while all of its log is on disk and committed. It is a cache: it is valid only while the recovery
+point is the summary's end offset, and the file of the active segment has the same size, modification time and inode
+number. An append, a truncation or a restored backup changes at least one of these, and a roll adds a segment. In any
+other case the log is read, and takes precedence.
 
     log-summary-checkpoint
         {"version":1,"boot":"64d5…","crc":3735928559}      CRC-32 of the next line
         [["orders",0,"lbCkT3rkTIqjYWJJsGNsZQ",[…]],…]      topic, partition, topic id, `LogSummary`
 
-Unless the broker has stopped cleanly, summaries are good for the boot in which they were written: the indexes that they
-count on are written and not synced, which a killed process cannot undo, and a power failure can.
+Without a clean shutdown, summaries are valid only during the boot in which they were written: the indexes they rely on
+are written but not synced, so they survive a killed process, but not a power failure.
 """
 
 import logging
@@ -35,21 +35,20 @@ _VERSION = 1
 _CLOSED = Struct(">qqqq")
 _LOG_BYTES_MAX = 32 * 1024
 _ALL_BYTES_MAX = 16 * 1024 * 1024
-"""A log whose summary is larger, or has no room, is read when it is opened: nothing is to be large that is written so
-often."""
+"""The limit of the file, because it is written often. A log whose summary does not fit is read when it is opened."""
 
 
 class LogSummary(msgspec.Struct, frozen=True, array_like=True):
-    """What a log was like when nothing was left to be flushed. New fields go to the end, with defaults."""
+    """The state of a log when everything was flushed. New fields go to the end, with defaults."""
 
     end_offset: int
     base_offset: int
-    """Of the active segment, as all up to `unindexed_bytes`."""
+    """Of the active segment, like all fields up to `unindexed_bytes`."""
     size: int
     modified_ns: int
     inode: int
     offset_entries: int
-    """How many entries the file of the offset index has; none is only in memory."""
+    """The number of entries in the file of the offset index; none is only in memory."""
     time_entries: int
     first_timestamp: int | None
     max_timestamp: int
@@ -59,14 +58,14 @@ class LogSummary(msgspec.Struct, frozen=True, array_like=True):
     """`crc_of_sizes` of the closed segments."""
     epochs: list[tuple[int, int]]
     are_epochs_stored: bool
-    """Whether the epoch checkpoint of the partition has these."""
+    """Whether the partition's epoch checkpoint has these epochs."""
     aborted: list[AbortedIndexEntry]
     """Aborted transactions with their markers in the active segment."""
     producers: bytes
     """A producer snapshot of the end offset."""
 
     def is_of(self, disk: Disk, folder: Path) -> bool:
-        """Whether the active segment in a partition's folder is as it was."""
+        """Whether the active segment in a partition's folder is unchanged."""
         try:
             stamp = disk.stamp(folder / offset_name(self.base_offset, LOG))
         except OSError:
@@ -82,7 +81,7 @@ class SegmentSizes(NamedTuple):
 
 
 def crc_of_sizes(segments: Iterable[SegmentSizes]) -> int:
-    """By this closed segments are known to have the sizes they had."""
+    """A checksum of the sizes of closed segments, to detect changes."""
     return crc32(b"".join(_CLOSED.pack(*sizes) for sizes in segments))
 
 
@@ -112,9 +111,9 @@ def summaries_to_bytes(boot_id: str, summaries: Mapping[TopicPartition, Summariz
 
 
 def read_summaries(disk: Disk, path: Path) -> tuple[str, dict[TopicPartition, Summarized]]:
-    """The boot in which a file was written, and the summaries in it.
+    """Read a file: the boot in which it was written, and its summaries.
 
-    There are none in one that is missing, damaged or of a newer version: the logs are read instead.
+    A missing or damaged file, or one of a newer version, has none: the logs are read instead.
     """
     try:
         head_line, _, body = disk.read_bytes(path).partition(b"\n")

@@ -1,4 +1,4 @@
-"""What one flush of a log must put on disk, handed from the event loop to a worker thread and back."""
+"""The work of one flush of a log, passed from the event loop to a worker thread and back."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,7 @@ from headrace.storage.segment import Segment
 
 
 class FlushTicket:
-    """Made by `Log.begin_flush`, run by a worker with `sync`, given back to `Log.complete_flush`."""
+    """One flush: made by `Log.begin_flush`, run by a worker with `sync`, returned to `Log.complete_flush`."""
 
     __slots__ = (
         "aborted",
@@ -29,7 +29,7 @@ class FlushTicket:
     def __init__(
         self, disk: Disk, directory: Path, end_offset: int, generation: int, *, is_closed: Callable[[], bool]
     ) -> None:
-        """`is_closed` tells whether the log was given up meanwhile: its folder may be another's then."""
+        """`is_closed` says whether the log was closed meanwhile: its folder may then belong to another log."""
         self.disk = disk
         self.is_closed = is_closed
         self.directory = directory
@@ -38,21 +38,21 @@ class FlushTicket:
         self.files: list[DiskFile] = []
         """Log files with bytes that may not be on disk, oldest first."""
         self.closed: list[Segment] = []
-        """Segments closed since the last flush, whose indexes are to be synced too."""
+        """Segments closed since the last flush, whose indexes must be synced too."""
         self.new_names = False
-        """Whether segments were created, so that the directory is to be synced too."""
+        """Whether segments were created, so that the directory must be synced too."""
         self.aborted: list[tuple[Path, bytes]] = []
-        """Indexes of aborted transactions: those of the closed segments."""
+        """The aborted-transaction indexes of the closed segments."""
         self.epochs: tuple[Path, bytes] | None = None
         self.snapshots: list[tuple[Path, bytes]] = []
 
     def sync(self) -> None:
         """Blocking. When it returns, every record below `end_offset` survives a power failure.
 
-        Raises `StorageFailed` when a sync fails, which is final: what the system kept of the data is not known any
-        more, and asking again may be answered with success. `LogClosed` when the log was given up. `DiskFull` when
-        there was no room for the epoch checkpoint or an index, or no descriptor to sync one with: nothing is lost then,
-        and the flush may be tried again.
+        Raises `StorageFailed` when a sync fails, which is final: the kernel may have dropped the dirty pages, and a
+        second sync may succeed without them. `LogClosed` when the log was closed. `DiskFull` when there was no room for
+        the epoch checkpoint or an index, or no descriptor to sync one with: nothing is lost, and the flush may be
+        retried.
         """
         try:
             for file in self.files:

@@ -1,4 +1,4 @@
-"""Finding records by time. Reads and decompresses batches, so it may take a while: run it in a worker thread."""
+"""Finds records by timestamp. Reads and decompresses batches, which may take long: run it in a worker thread."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -13,7 +13,7 @@ _TRIES = 5
 
 
 class Dated(NamedTuple):
-    """A record found by its time."""
+    """A record found by its timestamp."""
 
     offset: int
     timestamp: int
@@ -21,7 +21,7 @@ class Dated(NamedTuple):
 
 
 def search(log: LogState, find: Callable[[Sequence[Segment]], Dated | None]) -> Dated | None:
-    """The result of `find`, called again if retention or compaction removed a segment's file meanwhile."""
+    """Return the result of `find`; retries it if retention or compaction removed a segment's file meanwhile."""
     tries = 0
     while True:
         if log.is_closed:
@@ -39,7 +39,7 @@ def first_from(segments: Sequence[Segment], start_offset: int, below: int, times
     for segment in segments:
         if segment.max_timestamp < timestamp or not segment.size:
             continue
-        # Batches before the one this entry tells of are older than the entry, which is not younger than what is asked.
+        # Batches before the indexed one are older than the entry, whose timestamp is at most the one searched for.
         entry = segment.times.floor(timestamp)
         scan_from = segment.position_from(segment.base_offset + entry.value) if entry else 0
         for position, header in segment.headers(scan_from):
@@ -65,7 +65,7 @@ def newest(segments: Sequence[Segment], start_offset: int, below: int) -> Dated 
         if found is not None and found[1].base_offset >= start_offset and found[1].last_offset < below:
             candidates = [found]
         else:
-            # What the segment has newest lies outside the bounds: look at every batch inside them.
+            # The segment's newest record lies outside the bounds: search every batch inside them.
             candidates = [
                 (position, header)
                 for position, header in segment.headers()

@@ -1,7 +1,7 @@
-"""Dropping the end of a log, or all of it. Blocking, and rare.
+"""Truncates a log, in part or fully. Blocking, and rare.
 
-A stop at any point is either undone or finished by `recovery`: what must not come back goes durably first, and what
-refers to something goes before the thing itself.
+After a crash at any point, `recovery` undoes or finishes the truncation: data that must not reappear is removed durably
+first, and a reference is removed before its target.
 """
 
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ _NEVER = 2**63 - 1
 
 
 def truncate_to(log: LogState, offset: int) -> None:
-    """Drop everything from `offset` on, durably. Where it lies inside a batch, the whole batch goes.
+    """Truncate to `offset`, durably. A batch that contains `offset` is dropped whole.
 
-    `end_offset` is then where the last remaining batch ends: `offset`, or less.
+    `end_offset` is then the end of the last remaining batch: `offset`, or less.
     """
     log.check_writable()
     if offset >= log.end_offset:
@@ -55,7 +55,7 @@ def truncate_to(log: LogState, offset: int) -> None:
 
 
 def truncate_fully(log: LogState, offset: int) -> None:
-    """Drop everything, durably, and go on at `offset`, which may be any."""
+    """Drop everything, durably, and continue at any `offset`."""
     log.check_writable()
     try:
         _lower_end(log, min(offset, log.start_offset))
@@ -64,7 +64,7 @@ def truncate_fully(log: LogState, offset: int) -> None:
         log.fit_high_watermark()
         old = log.segments.all
         if old[0].base_offset == offset:
-            # The new segment would have the same name: this one is emptied instead.
+            # The new segment would have the same name, so this one is emptied instead.
             _remove_last(log, old[1:])
             _empty(log, old[0])
             log.set_segments([old[0]])
@@ -86,7 +86,7 @@ def truncate_fully(log: LogState, offset: int) -> None:
 
 
 def _lower_end(log: LogState, new_end: int) -> None:
-    """Before bytes go: no checkpoint and no snapshot may claim any longer that they exist."""
+    """Lower checkpoints and remove snapshots past the new end, before the bytes are dropped."""
     log.generation += 1
     log.summary = None
     log.end_offset = new_end
@@ -100,7 +100,7 @@ def _lower_end(log: LogState, new_end: int) -> None:
 
 
 def _remove_last(log: LogState, segments: Sequence[Segment]) -> None:
-    """Remove segments from the last on, so that a stop in between leaves no hole."""
+    """Remove segments, the last one first, so that a crash in between leaves no gap."""
     for segment in reversed(segments):
         segment.forget_files()
         for path in (segment.path, *segment.siblings()):
@@ -118,7 +118,7 @@ def _empty(log: LogState, segment: Segment) -> None:
 
 
 def _forget_aborted(log: LogState, last: Segment, below: int) -> None:
-    """Forget aborted transactions whose markers are gone, also in the file of the segment that is now the last."""
+    """Remove aborted transactions whose markers were truncated, also from the file of the segment that is now last."""
     if any(log.aborted.ending_within(below, _NEVER)):
         log.aborted.keep(0, below)
         try:
