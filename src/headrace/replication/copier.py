@@ -1,6 +1,6 @@
-"""A replica that follows: what its leader answers is appended, or shows what must go.
+"""A follower replica: appends the batches that its leader sends, or truncates its log.
 
-What an answer means is decided in `follower.py`; here it is done to the log.
+`follower.py` decides what a response means; this module applies it to the log.
 """
 
 import logging
@@ -50,23 +50,23 @@ class Copying(Readable):
 
     @property
     def lag(self) -> int:
-        """How many offsets that are committed are not here yet."""
+        """The number of committed offsets that this replica does not have yet."""
         return 0 if self.is_leader else max(0, self._leaders_high_watermark - self.log.end_offset)
 
     def failed(self, error: BaseException) -> None:
-        """The log directory failed: nothing more is told to the leader."""
+        """Acknowledge nothing more to the leader, because the log directory failed."""
         self._flush_waiters.fail(error if isinstance(error, StorageFailed) else StorageFailed(str(error)))
 
     def fetch_position(self) -> FetchPosition:
-        """What to ask the leader for next."""
+        """The position of the next fetch from the leader."""
         log = self.log
         return FetchPosition(self.leader_epoch, log.end_offset, log.epochs.latest, log.start_offset)
 
     def take_fetched(self, leader_epoch: int, part: Fetched) -> None:
-        """Act on what the leader of an epoch answered to `fetch_position`: append, or drop what is not its history.
+        """Apply the response to a fetch at `fetch_position`: append, or truncate what is not in the leader's history.
 
-        `FencedLeaderEpoch` if that epoch is not followed any more. What the log raises leaves it as it was before the
-        batch at fault.
+        `FencedLeaderEpoch` if that epoch is not followed any more. If the log raises an error, it has all batches
+        before the failed one.
         """
         if self.role is not Role.FOLLOWER or leader_epoch != self.leader_epoch:
             raise FencedLeaderEpoch(f"{self.topic}-{self.index} does not follow leader epoch {leader_epoch} any more")
@@ -92,7 +92,7 @@ class Copying(Readable):
         for at, header in iter_headers(batches):
             if header.next_offset > log.end_offset:
                 if header.base_offset < log.end_offset == log.start_offset:
-                    # The leader's log starts inside of a batch, and so does this one: the whole batch is needed.
+                    # The leader's log starts inside a batch, and so does this one: the whole batch is needed.
                     start = log.start_offset
                     log.truncate_fully_and_start_at(header.base_offset)
                     log.append_replicated(batches[at : at + header.size])
@@ -119,10 +119,10 @@ class Copying(Readable):
 
     def _truncate(self, offset: int) -> None:
         if offset < self.high_watermark:
-            _log.error("%s is cut off at %d, below offset %d that was committed: the leader of epoch %d has another "
+            _log.error("%s is truncated to %d, below offset %d that was committed: the leader of epoch %d has another "
                        "history", self, offset, self.high_watermark, self.leader_epoch)  # fmt: skip
         elif offset < self.log.end_offset:
-            _log.info("%s is cut off at %d of %d: the rest is not in the log of leader epoch %d", self, offset,
+            _log.info("%s is truncated to %d of %d: the rest is not in the log of leader epoch %d", self, offset,
                       self.log.end_offset, self.leader_epoch)  # fmt: skip
         self.log.truncate_to(offset)
         invariant(self.log.end_offset <= offset, 28, "records that the leader does not have are dropped")
@@ -134,25 +134,25 @@ class Copying(Readable):
         if at is None:
             raise OffsetOutOfRange(f"the leader of {self} has no offset {log.end_offset}, and does not say what it has")
         if at > log.end_offset:
-            _log.info("%s starts anew at %d, where its leader's log starts", self, at)
+            _log.info("%s restarts empty at %d, where its leader's log starts", self, at)
             log.truncate_fully_and_start_at(at)
             self._release_flush_waiters()
         else:
             self._truncate(at)
 
     def drop_damaged(self) -> None:
-        """Cut the log off where it is not whole, so that what is missing is fetched from the leader. Blocking."""
+        """Truncate the log where the damage begins, so that the rest is fetched from the leader. Blocking."""
         log = self.log
         if log.damaged_from is None:
             return
-        _log.warning("%s is damaged from offset %d on: everything from there is fetched anew", self, log.damaged_from)
+        _log.warning("%s is damaged from offset %d on: everything from there is fetched again", self, log.damaged_from)
         log.truncate_to(log.damaged_from)
         self._release_flush_waiters()
 
     def when_flushed(self, callback: Callable[[BaseException | None], None]) -> bool:
-        """True if what this replica has may be told to the leader: under `flush.policy=ack` when it is on disk.
+        """True if the whole log may be acknowledged to the leader: under `flush.policy=ack` when it is on disk.
 
-        Else call back when it is worth asking again, or with what rules it out.
+        Otherwise call back when the caller should check again, or with the error that rules it out.
         """
         log = self.log
         if not self._visible_when_flushed or log.flushed_offset >= log.end_offset:
@@ -163,6 +163,6 @@ class Copying(Readable):
         return False
 
     def _release_flush_waiters(self) -> None:
-        """What they waited for is gone, or of no interest any more: they look again."""
+        """Wake the flush waiters to check again, because the log, the role or the settings changed."""
         if self._flush_waiters:
             self._flush_waiters.advanced(_ANY_OFFSET)

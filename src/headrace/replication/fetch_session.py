@@ -1,4 +1,4 @@
-"""The follower's side of a fetch session (KIP-227): what the leader remembers, and what it must be told. Pure."""
+"""The follower's side of a fetch session (KIP-227): tracks the leader's session state and what to send. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -13,7 +13,7 @@ Key = tuple[UUID, int]
 
 
 class Ask(NamedTuple):
-    """What a request says beside the limits."""
+    """The content of a request besides the limits."""
 
     session_id: int
     session_epoch: int
@@ -26,7 +26,7 @@ class Ask(NamedTuple):
 
 
 class FollowerSession:
-    """One session from its first request to its end. `told` is what the leader knows when it has all requests."""
+    """One session from its first request to its end. `told` is the leader's state once it has all requests."""
 
     def __init__(self, replaces: int = 0) -> None:
         """`replaces` is the session that ends when this one begins."""
@@ -36,23 +36,23 @@ class FollowerSession:
 
     @property
     def is_begun(self) -> bool:
-        """Whether requests name changes only; else each names everything."""
+        """Whether requests are incremental; otherwise each is a full one."""
         return self._epoch > 0
 
     def begun(self, session_id: int) -> None:
-        """The leader has answered the first request; with 0 it keeps no session."""
+        """Begin the session with the id in the first response; 0 if the leader has no session."""
         self._session_id = session_id
         self._epoch = 1 if session_id else 0
 
     def successor(self) -> "FollowerSession":
-        """Nothing is known to be remembered any more."""
+        """A new session to replace this one, with nothing known to the leader."""
         return FollowerSession(self._session_id)
 
     def tell(self, wanted: Mapping[Key, WantedByReplica], gone: Iterable[Key]) -> Ask:
-        """The next request. Before the session has begun `wanted` must be everything.
+        """Make the next request. Before the session has begun `wanted` must be every partition.
 
-        What is gone and wanted again is named even if nothing else is new: the leader answered with an error, and does
-        not look at it again by itself.
+        A partition that is both gone and wanted is sent even if unchanged: the leader answered it with an error, and
+        does not retry it by itself.
         """
         if not self.is_begun:
             self.told.clear()
@@ -68,6 +68,6 @@ class FollowerSession:
         return Ask(self._session_id, self._epoch, by_topic, forgotten)
 
     def sent(self) -> None:
-        """The request is on its way."""
+        """Advance the session after a request was sent."""
         if self._epoch:
             self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1

@@ -1,4 +1,4 @@
-"""Following: this broker fetches what others lead, with one task for each leader (`leader_fetcher.py`)."""
+"""The fetchers of this broker's followers: one task for each leader (`leader_fetcher.py`)."""
 
 from collections.abc import Callable
 from random import Random
@@ -18,7 +18,7 @@ class Fetchers:
     def __init__(
         self, peers: Peers, host: FollowerHost, *, broker_epoch: Callable[[], int], clock: Clock, random: Random
     ) -> None:
-        """`broker_epoch` is told to leaders, so that none takes a former life of this broker for its present one."""
+        """`broker_epoch` is sent to leaders, so that they can ignore earlier incarnations of this broker."""
         self._peers = peers
         self._host = host
         self._broker_epoch = broker_epoch
@@ -29,9 +29,9 @@ class Fetchers:
         self._where: dict[Key, BrokerId] = {}
 
     def follow(self, partition: Following, leader_id: BrokerId, *, is_throttled: bool = False) -> None:
-        """Fetch from this leader and from no other. Call it again when anything about the partition has changed.
+        """Fetch a partition from this leader only. Call it again when anything about the partition has changed.
 
-        `is_throttled`: a reassignment has brought this replica in, and it has not caught up yet.
+        `is_throttled`: a reassignment has added this replica, and it has not caught up yet.
         """
         key = (partition.topic_id, partition.index)
         if self._where.get(key, leader_id) != leader_id:
@@ -50,7 +50,7 @@ class Fetchers:
         fetcher.follow(key, partition, is_throttled=is_throttled)
 
     def forget(self, partition: Following) -> None:
-        """Follow it no more. Nothing is given to the partition after this call."""
+        """Stop fetching a partition. It gets no more records after this call."""
         key = (partition.topic_id, partition.index)
         leader_id = self._where.pop(key, None)
         if leader_id is not None:

@@ -9,7 +9,7 @@ from headrace.replication.follower import Fetched
 
 
 class Following(Protocol):
-    """A partition that follows, as far as it matters here."""
+    """The part of a following partition that the fetcher uses."""
 
     @property
     def topic_id(self) -> UUID: ...
@@ -22,16 +22,16 @@ class Following(Protocol):
         ...
 
     def take_fetched(self, leader_epoch: int, part: Fetched) -> None:
-        """Do what the leader of this epoch answered to the current position."""
+        """Apply the response of this epoch's leader to a fetch at the current position."""
         ...
 
     def when_flushed(self, callback: Callable[[BaseException | None], None]) -> bool:
-        """True if all that is there may be acknowledged; else call back when it may be, or with what rules it out."""
+        """True if the whole log may be acknowledged; otherwise call back when it may be, or with the error."""
         ...
 
 
 class Followed:
-    """A partition with this leader, and why it may not be asked for now."""
+    """A partition with this leader, and why it may not be fetched now."""
 
     __slots__ = ("failures", "is_flushing", "is_held", "is_throttled", "partition", "timer")
 
@@ -39,7 +39,7 @@ class Followed:
         self.partition = partition
         self.is_throttled = False
         self.is_held = False
-        """It failed, or spent its share: not before the timer says so."""
+        """Paused until the timer fires, after a failure or by the throttle."""
         self.is_flushing = False
         self.failures = 0
         self.timer: asyncio.TimerHandle | None = None

@@ -1,8 +1,8 @@
-"""What an answer of the leader means for a follower's log. Pure: whoever has the log acts on it.
+"""Decides what a leader's response means for a follower's log. Pure: `copier.py` applies it to the log.
 
 A follower's log is a prefix of its leader's, or becomes one before anything is appended. The leader compares the epoch
-of the follower's last record with its own history and says where the two part (KIP-595); the follower drops what lies
-behind, and asks again. Since the leader of an epoch has all that was committed before, nothing committed is dropped.
+of the follower's last record with its own history and returns where they diverge (KIP-595); the follower truncates from
+there, and fetches again. Since the leader of an epoch has everything committed before, nothing committed is dropped.
 """
 
 from collections.abc import Callable
@@ -12,17 +12,17 @@ from headrace.records.batch import Buffer, iter_headers
 
 
 class FetchPosition(NamedTuple):
-    """What a follower asks for next. The offset tells the leader that everything below is here."""
+    """The position of a follower's next fetch. The offset acknowledges everything below it."""
 
     leader_epoch: int
     offset: int
     last_fetched_epoch: int
-    """Of the last record here; -1 if there is none."""
+    """Of the follower's last record; -1 if there is none."""
     log_start_offset: int
 
 
 class Fetched(NamedTuple):
-    """What a leader answered for one partition."""
+    """A leader's response for one partition."""
 
     high_watermark: int
     log_start_offset: int
@@ -31,11 +31,11 @@ class Fetched(NamedTuple):
     diverging: tuple[int, int] | None = None
     """(epoch, end offset): the largest epoch of the leader not above the follower's last one, and where it ends."""
     is_out_of_range: bool = False
-    """The leader has nothing at the offset that was asked for."""
+    """The leader does not have the requested offset."""
 
 
 def whole_batches(records: Buffer) -> memoryview:
-    """Without a last batch that is cut off."""
+    """The records without an incomplete last batch."""
     view = memoryview(records)
     end = 0
     for at, header in iter_headers(view):
@@ -46,10 +46,10 @@ def whole_batches(records: Buffer) -> memoryview:
 def truncation_point(
     diverging: tuple[int, int], end_offset: int, end_of_epoch: Callable[[int], tuple[int, int]]
 ) -> int:
-    """The offset from which on the follower's log is not the leader's.
+    """The offset from which the follower's log diverges from the leader's.
 
-    `end_of_epoch` gives the follower's own largest epoch not above one, and its end. Where the follower does not know
-    the leader's epoch, its own older one ends the common history at the latest; the next answer says more.
+    `end_of_epoch` returns the follower's own largest epoch not above a given one, and its end. If the follower does not
+    know the leader's epoch, the common history ends with its own older one at the latest; the next response narrows it.
     """
     epoch, leader_end = diverging
     own_epoch, own_end = end_of_epoch(epoch)
@@ -61,9 +61,9 @@ def truncation_point(
 
 
 def restart_point(part: Fetched, end_offset: int) -> int | None:
-    """Where a follower goes on whose offset the leader does not have; None if the leader did not say enough.
+    """Where a follower continues whose offset the leader does not have; None if the response does not say.
 
-    Behind the leader's start: there, with an empty log. Past its end: at what it knows as committed.
+    Before the leader's start: there, with an empty log. Past its end: at the high watermark.
     """
     if part.log_start_offset > end_offset:
         return part.log_start_offset
@@ -71,5 +71,5 @@ def restart_point(part: Fetched, end_offset: int) -> int | None:
 
 
 def known_high_watermark(leaders: int, own: int, end_offset: int) -> int:
-    """What a follower knows as committed: what the leader says, as far as the follower has it. It never goes back."""
+    """A follower's high watermark: the leader's, at most the follower's own end offset. It never goes back."""
     return max(own, min(leaders, end_offset))

@@ -1,8 +1,8 @@
-"""Who is in sync, put to the store: followers that have caught up join, those that fell behind leave.
+"""Commits ISR changes to the metadata store: followers that have caught up join, those that fell behind leave.
 
-`leader.py` decides; here is what carries the decision out. A change is one transaction that compares the partition's
-key, the topic's, this broker's own lease, and for who joins the lease under which it has caught up. So neither a leader
-that has lost its place nor a follower that has started anew since gets anything through.
+`leader.py` decides; this module commits. A change is one transaction that compares the partition's key, the topic's
+key, this broker's lease and, for each follower that joins, the lease under which it has caught up. So the changes of a
+former leader are refused, and so are those that add a follower that has restarted since.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ from headrace.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 _TOGETHER_MAX = 20
-"""Changes in one transaction. etcd allows 128 operations, and each of these compares up to four keys."""
+"""The most changes in one transaction. etcd allows 128 operations, and each change compares up to four keys."""
 _TRY_AGAIN_S = 0.5
 
 
 class IsrMetadata(Protocol):
-    """`cluster.metadata.Metadata`, as far as it matters here."""
+    """The part of `cluster.metadata.Metadata` that this module uses."""
 
     @property
     def image(self) -> ClusterImage: ...
@@ -57,7 +57,7 @@ class InSync:
     def __init__(
         self, partitions: PartitionTable, metadata: IsrMetadata, *, fence: Callable[[], Compare], clock: Clock
     ) -> None:
-        """`fence` holds as long as this broker's lease does."""
+        """`fence` returns the comparison that succeeds while this broker's lease is live."""
         self._partitions = partitions
         self._metadata = metadata
         self._fence = fence
@@ -66,12 +66,12 @@ class InSync:
         self._wake = asyncio.Event()
 
     def look_at(self, partition: Partition) -> None:
-        """A follower of this partition may have caught up."""
+        """Check soon whether a follower of this partition may join the ISR."""
         self._due[partition] = None
         self._wake.set()
 
     async def run(self) -> None:
-        """Until cancelled. Whoever may join is looked at soon, whoever may have fallen behind now and then."""
+        """Commit changes until cancelled. Followers that may join are checked soon, lagging ones periodically."""
         sweep_at_ms = 0.0
         while True:
             now_ms = self._clock.monotonic_ms()
@@ -84,8 +84,8 @@ class InSync:
                 while changes := list(islice(filter(None, map(self._change, due)), _TOGETHER_MAX)):
                     await self._put(changes)
             except HeadraceError as error:
-                # The store is away, or the change was made and something else went wrong with what it showed.
-                log.info("who is in sync cannot be changed now: %s", error)
+                # The store is unavailable, or the change was committed and applying its result failed.
+                log.info("the ISR cannot be changed now: %s", error)
                 await asyncio.sleep(_TRY_AGAIN_S)
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, sweep_at_ms - self._clock.monotonic_ms()) / 1000):
@@ -93,14 +93,14 @@ class InSync:
 
     async def _put(self, changes: Sequence[_Change]) -> None:
         if not await self._commit(changes) and len(changes) > 1:
-            # One of them is out of date: the others need not wait for it.
+            # One of them is out of date: commit the others one by one.
             for change in changes:
                 again = self._change(change.partition)
                 if again is not None:
                     await self._commit([again])
 
     def _change(self, partition: Partition) -> _Change | None:
-        """What should change now; None if nothing does, or the partition has not heard of the newest state yet."""
+        """The change to commit now; None if there is none, or the partition does not have the newest state yet."""
         leading, image = partition.leading, self._metadata.image
         topic = image.topics.get(partition.topic)
         if leading is None or topic is None or topic.topic_id != partition.topic_id:
@@ -111,7 +111,7 @@ class InSync:
         def is_eligible(broker_id: BrokerId, epoch: int) -> bool:
             return image.can_lead(broker_id) and image.brokers[broker_id].epoch == epoch
 
-        # A leader that is to go, for its disk has failed or it stops, takes nobody out: they are to lead after it.
+        # A leader that is resigning (disk failed, or stopping) removes no follower: one of them must lead next.
         stays = image.can_lead(leading.state.leader)
         proposal = leading.propose(
             now_ms=self._clock.monotonic_ms(),
@@ -131,7 +131,7 @@ class InSync:
         return _Change(partition, leading, proposal, compares, Put(key, layout.encode_partition(proposal.state)))
 
     async def _commit(self, changes: Sequence[_Change]) -> bool:
-        """False if the store refused; another error if nobody knows."""
+        """Commit the changes; False if the store refused. Raises another error if the outcome is unknown."""
         compares = dict.fromkeys((self._fence(), *(compare for change in changes for compare in change.compares)))
         for change in changes:
             change.leading.begin(change.proposal)
@@ -141,7 +141,7 @@ class InSync:
             loop = asyncio.get_running_loop()
             for change in changes:
                 change.leading.refused(change.proposal)
-                # Whoever was faster is in the next image.
+                # The change that came first is in the next image.
                 loop.call_later(_TRY_AGAIN_S, self.look_at, change.partition)
             return False
         except BaseException:
@@ -150,7 +150,7 @@ class InSync:
             raise
         for change in changes:
             log.info("in sync on %s: %s", change.partition, ", ".join(map(str, change.proposal.state.isr)))
-            # The image has it by now, and with it the partition, which has forgotten the proposal.
+            # The image and the partition have the change by now, and the partition has dropped the proposal.
             change.leading.unanswered(change.proposal)
         return True
 

@@ -1,16 +1,16 @@
-"""What a leader knows of its followers, and what follows from it: the high watermark, and who is in sync. Pure.
+"""Tracks the followers of a leader, and computes the high watermark and the ISR from them. Pure.
 
-Three rules carry the promise that what is committed is on every replica that may be elected:
+Three rules guarantee that committed records are on every replica that may be elected:
 
-- The high watermark is the least offset of the *maximal* in-sync set: the set that the store has, and everybody who
-  would be in it if a proposal under way has been or will be accepted. So a follower counts before it can be elected,
-  and one that is leaving counts until it cannot be elected any more.
-- It moves only while the set that the store has is at least as large as `min.insync.replicas` (or as there are
-  replicas): what is committed was never on fewer.
-- A follower joins when it has all that is committed and all that was there when this leader's epoch began: below that,
-  its history may still be another one's.
+- The high watermark is the least offset of the *maximal* ISR: the ISR in the store, and every replica that would be in
+  it if a proposal in flight has been or will be accepted. So a follower counts before it can be elected, and one that
+  is leaving counts until it cannot be elected any more.
+- It moves only while the ISR in the store has at least `min.insync.replicas` members (or all replicas, if there are
+  fewer): committed records were never on fewer.
+- A follower joins when it has everything committed, and everything up to the end of the log when this leader's epoch
+  began: below that, its history may still be that of another leader.
 
-A follower's offset counts for the incarnation (broker epoch) that sent it; an older incarnation is not listened to.
+A follower's offset counts for the incarnation (broker epoch) that sent it; an older incarnation is ignored.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,49 +25,49 @@ UNKNOWN = -1
 
 
 class Proposal(NamedTuple):
-    """A change of the in-sync set, for the store to accept or not."""
+    """A change of the ISR, which the store accepts or refuses."""
 
     state: PartitionState
     added: Mapping[BrokerId, int]
-    """Who joins, each with the broker epoch at which it has caught up: the store must still know it by that."""
+    """The followers that join, each with the broker epoch at which it caught up: the store must still have that one."""
 
 
 class FollowerProgress:
-    """How far one follower is."""
+    """The progress of one follower."""
 
     __slots__ = ("broker_epoch", "level_ms", "offset", "seen_end", "seen_ms", "start_offset")
 
     def __init__(self, level_ms: float) -> None:
         self.broker_epoch = UNKNOWN
         self.offset = UNKNOWN
-        """It has everything below, on disk if the topic's acknowledgements say so."""
+        """The follower has everything below it, on disk if `flush.policy` requires that."""
         self.start_offset = UNKNOWN
         self.level_ms = level_ms
-        """When it last had all that the leader had."""
+        """When the follower was last caught up."""
         self.seen_end = 0
         self.seen_ms = level_ms
-        """The leader's end at its last fetch, and when that was."""
+        """`seen_end` and `seen_ms` are the leader's end offset at the last fetch, and its time."""
 
 
 class Leading:
-    """The leader's side of one partition for one leader epoch. It never decides by itself: whoever has it asks."""
+    """The leader's side of one partition for one leader epoch. Passive: its owner calls it."""
 
     __slots__ = ("_followers", "_is_in_doubt", "_own_id", "_proposed", "epoch_start_offset", "maximal", "state")
 
     def __init__(self, own_id: BrokerId, state: PartitionState, *, epoch_start_offset: int, now_ms: float) -> None:
-        """`epoch_start_offset` is where the log ended when this epoch began."""
+        """`epoch_start_offset` is the end of the log when this epoch began."""
         self._own_id = own_id
         self.state = state
         self.epoch_start_offset = epoch_start_offset
         self.maximal: frozenset[BrokerId] = frozenset(state.isr)
-        """Who may be in sync as far as anybody knows."""
+        """The maximal ISR: every replica that may be in sync."""
         self._proposed: Proposal | None = None
         self._is_in_doubt = False
         self._followers: dict[BrokerId, FollowerProgress] = {}
         self._take_replicas(now_ms)
 
     def update(self, state: PartitionState, now_ms: float) -> None:
-        """The store has a newer state of the same epoch: whatever was proposed on the older one is settled."""
+        """Apply a newer state of the same epoch from the store: proposals on the older one are settled."""
         if state.partition_epoch <= self.state.partition_epoch:
             return
         self.state = state
@@ -78,7 +78,7 @@ class Leading:
 
     def _take_replicas(self, now_ms: float) -> None:
         others = [replica for replica in self.state.replicas if replica != self._own_id]
-        # Whoever is in sync gets the whole time to show it; who is not must show it before it counts.
+        # A replica in the ISR gets the whole lag time to fetch; any other counts only after it has fetched.
         self._followers = {replica: self._followers.get(replica) or FollowerProgress(now_ms) for replica in others}
 
     # Followers
@@ -99,7 +99,7 @@ class Leading:
         end_offset: int,
         now_ms: float,
     ) -> bool:
-        """A follower asked for `offset`, so it has what is below. True if that is news.
+        """Record that a follower fetches from `offset`, so it has everything below. True if its progress changed.
 
         `end_offset` is the leader's own. The caller has checked that the follower's history is the leader's.
         """
@@ -118,13 +118,13 @@ class Leading:
         return is_news
 
     def note_caught_up(self, broker_id: BrokerId, at_ms: float) -> None:
-        """A follower had all that the leader had at that time."""
+        """Record that a follower was caught up at that time."""
         follower = self._followers.get(broker_id)
         if follower is not None and follower.offset >= follower.seen_end:
             follower.level_ms = max(follower.level_ms, at_ms)
 
     def committed(self, own_offset: int, min_in_sync: int) -> int:
-        """Up to where everybody who may be in sync has everything; -1 if that is not known, or must not count."""
+        """The offset below which the whole maximal ISR has everything; -1 if unknown, or the ISR is too small."""
         state = self.state
         if len(state.isr) < min(min_in_sync, len(state.replicas)):
             return UNKNOWN
@@ -137,12 +137,12 @@ class Leading:
         return least
 
     def low_watermark(self, own_start: int, is_alive: Callable[[BrokerId], bool]) -> int:
-        """Where the log starts on the replica that has kept most, of those that are alive."""
+        """The lowest log start offset of the replicas that are alive."""
         starts = [p.start_offset for broker, p in self._followers.items() if is_alive(broker)]
         return min(own_start, *starts) if starts else own_start
 
     def readers(self, offset: int) -> list[BrokerId]:
-        """Followers in sync that have what comes at an offset, or know as much of it as the leader."""
+        """The followers in sync whose log contains an offset, or ends there."""
         return [
             broker_id
             for broker_id in self.state.isr
@@ -150,7 +150,7 @@ class Leading:
             and follower.start_offset <= offset <= follower.offset
         ]
 
-    # Who is in sync
+    # The ISR
 
     def can_join(self, broker_id: BrokerId, high_watermark: int) -> bool:
         follower = self._followers.get(broker_id)
@@ -162,7 +162,7 @@ class Leading:
         )
 
     def is_settled(self, end_offset: int) -> bool:
-        """Everybody is in sync and level: there is nothing to propose."""
+        """Whether all replicas are in sync and caught up, so that there is nothing to propose."""
         if len(self.state.isr) != len(self.state.replicas):
             return False
         return all(follower.offset == end_offset for follower in self._followers.values())
@@ -180,9 +180,9 @@ class Leading:
         high_watermark: int,
         is_eligible: Callable[[BrokerId, int], bool],
     ) -> Proposal | None:
-        """Who should be in sync from now on; None if nothing changes, or a proposal is under way.
+        """Propose a new ISR; None if nothing changes, or a proposal is in flight.
 
-        `is_eligible` tells whether the cluster knows a broker as one that may be elected, at that broker epoch.
+        `is_eligible` says whether a broker may be elected, at that broker epoch.
         """
         if self._proposed is not None:
             return None
@@ -204,20 +204,20 @@ class Leading:
         return Proposal(changed, added)
 
     def begin(self, proposal: Proposal) -> None:
-        """The proposal is on its way to the store: from now on everybody in it counts."""
+        """Mark the proposal as in flight: from now on every replica in it counts."""
         self._proposed = proposal
         self.maximal = self.maximal | frozenset(proposal.state.isr)
 
     def refused(self, proposal: Proposal) -> None:
-        """The store has certainly not accepted it."""
+        """Drop a proposal that the store has certainly not accepted."""
         if self._proposed is proposal:
             self._proposed = None
             if not self._is_in_doubt:
                 self.maximal = frozenset(self.state.isr)
 
     def unanswered(self, proposal: Proposal) -> None:
-        """Nobody knows whether the store has accepted it, or will: who was in it counts until the store has a newer
-        state. Another proposal may be made: of two on the same state at most one is accepted."""
+        """Drop a proposal whose outcome is unknown: its replicas count until the store has a newer state. Another
+        proposal may be made: of two on the same state at most one is accepted."""
         if self._proposed is proposal:
             self._proposed = None
             self._is_in_doubt = True

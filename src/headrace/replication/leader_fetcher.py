@@ -1,14 +1,13 @@
-"""Fetching from one leader: everything that this broker follows there, in one session.
+"""Fetches all partitions that this broker follows from one leader, in one fetch session.
 
-The leader is told what changed and answers with what is new, so that partitions in which nothing happens cost nothing.
-The offset in a fetch acknowledges everything below it; under `flush.policy=ack` it is sent when that is on disk. Many
-logs are flushed side by side, and the next fetch waits for all of them for a while; one that takes longer is left out
-until it is done.
+Requests and responses are incremental, so that idle partitions cost nothing. The offset in a fetch acknowledges
+everything below it; under `flush.policy=ack` it is sent when that is on disk. Many logs are flushed in parallel, and
+the next fetch waits a while for all of them; a slower one is left out until it is done.
 
-One request is under way at a time. A second one follows it when there is something to say that cannot wait for the
-answer (partitions that come or go): the leader ends the wait of the first when it sees the second.
+One request is in flight at a time. A second one is sent for changes that cannot wait for the response (partitions that
+are added or removed): the leader ends the wait of the first when it gets the second.
 
-A partition that fails is left out for a while, and never keeps the others from going on.
+A partition that fails is left out for a while, and never blocks the others.
 """
 
 import asyncio
@@ -36,15 +35,15 @@ from headrace.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 _GRACE_S = 3.0
-"""How much longer than it was allowed to wait a leader may take to answer."""
+"""The time that a leader may take to respond beyond the wait that the request allows."""
 _FLUSH_PATIENCE_S = 0.1
 _GATHER_S = 0.005
-"""Changes that come within this time go into one request while another is under way."""
+"""Changes within this time go into one request while another is in flight."""
 _RETRY_DELAY_S = ExponentialDelay(0.05, 1.0)
 _RECONNECT_DELAY_S = ExponentialDelay(0.05, 0.25)
-"""Short, for a leader that has just come back waits for its followers before it acknowledges anything."""
+"""Short, because a restarted leader waits for its followers before it acknowledges anything."""
 _SAY_AFTER = 5
-"""Failures in a row that are worth a line in the log: brokers hear of changes one after the other, and that passes."""
+"""Consecutive failures before one is logged: brokers learn of changes at different times, so a few are normal."""
 _IN_FLIGHT_MAX = 2
 
 _OUT_OF_RANGE = ErrorCode.offset_out_of_range.value
@@ -59,7 +58,7 @@ _LOST_SESSION = frozenset(
 
 
 class FollowerHost(Protocol):
-    """`Metadata`, as far as it matters here."""
+    """The part of `Metadata` that this module uses."""
 
     @property
     def broker_id(self) -> BrokerId: ...
@@ -69,7 +68,7 @@ class FollowerHost(Protocol):
 
 
 class _Flight:
-    """A request that is under way."""
+    """A request in flight."""
 
     __slots__ = ("answer", "overtaken", "session")
 
@@ -77,7 +76,7 @@ class _Flight:
         self.answer = answer
         self.session = session
         self.overtaken: set[Key] = set()
-        """What a later request says something else about: the answer to this one is void there."""
+        """Partitions that a later request has changed: the response to this one is ignored for them."""
 
 
 class LeaderFetcher:
@@ -101,9 +100,9 @@ class LeaderFetcher:
         self._loop = asyncio.get_running_loop()
         self._followed: dict[Key, Followed] = {}
         self._due: dict[Key, None] = {}
-        """Partitions of which the leader may have to be told something."""
+        """Partitions that may have to be in the next request."""
         self._gone: dict[Key, None] = {}
-        """Partitions that the leader may know of and is to forget."""
+        """Partitions that the leader may have in the session and must forget."""
         self._blocking: set[Key] = set()
         """Partitions whose flush the next request waits for."""
         self._session = FollowerSession()
@@ -113,14 +112,14 @@ class LeaderFetcher:
         self._task = self._loop.create_task(self._run(), name=f"fetch from broker {link.broker_id}")
         self._task.add_done_callback(self._ended)
 
-    # -- what is followed
+    # -- followed partitions
 
     def follow(self, key: Key, partition: Following, *, is_throttled: bool) -> None:
         followed = self._followed.get(key)
         if followed is not None and followed.partition is partition and followed.is_throttled == is_throttled:
             told = self._session.told.get(key)
             if followed.is_ready and told is not None and told.leader_epoch == partition.fetch_position()[0]:
-                # Something else about the topic has changed.
+                # Only something else about the topic has changed.
                 return
         if followed is None or followed.partition is not partition:
             if followed is not None:
@@ -192,7 +191,7 @@ class LeaderFetcher:
                 (topic_id, index) for topic_id, indexes in ask.forgotten.items() for index in indexes
             )
         if not session.told:
-            # Nothing is left to be fetched: a later session takes the place of this one.
+            # No partition is left to be fetched: a later session replaces this one.
             self._session = session.successor()
         elif ask.is_news or not self._flights:
             session.sent()
@@ -201,7 +200,7 @@ class LeaderFetcher:
             self._flights.append(_Flight(answer, session))
 
     def _wanted(self) -> dict[Key, WantedByReplica]:
-        """Where each of the partitions that are due goes on, if it may."""
+        """The fetch position of each due partition that may be fetched now."""
         wanted: dict[Key, WantedByReplica] = {}
         max_bytes = self._host.settings.replica_fetch_max_bytes
         due, self._due = self._due, {}
@@ -240,7 +239,7 @@ class LeaderFetcher:
         timeout_s = settings.replica_fetch_wait_max_ms / 1000 + _GRACE_S
         return await self._link.exchange(FETCH_KEY, REPLICA_FETCH_VERSION, write, timeout_s)
 
-    # -- answers
+    # -- responses
 
     async def _land(self, flight: _Flight) -> None:
         try:
@@ -252,7 +251,7 @@ class LeaderFetcher:
             answer = read_fetch_response(REPLICA_FETCH_VERSION, frame, body_at)
             is_fine = flight.session is not self._session or self._take(answer, flight)
         except ProtocolError as error:
-            log.error("broker %d answers a fetch in no known way: %s", self._link.broker_id, error)
+            log.error("broker %d sent an invalid fetch response: %s", self._link.broker_id, error)
             is_fine = False
         finally:
             self._link.release(frame)
@@ -262,7 +261,7 @@ class LeaderFetcher:
             await self._start_over()
 
     def _take(self, answer: FetchAnswer, flight: _Flight) -> bool:
-        """False if the session is over."""
+        """Apply a response; False if the session has ended."""
         if answer.error_code:
             if answer.error_code not in _LOST_SESSION:
                 log.warning("broker %d refuses to be fetched from: %s", self._link.broker_id, _name(answer.error_code))
@@ -283,14 +282,14 @@ class LeaderFetcher:
         if followed is None or told is None or not followed.is_ready:
             return
         if part.error_code and part.error_code != _OUT_OF_RANGE:
-            # It knows more than we do, or less. Whoever is behind hears of it from the store.
-            self._back_off(key, followed, f"broker {self._link.broker_id} says {_name(part.error_code)}")
+            # The two brokers have different metadata: the one that is behind gets the update from the store.
+            self._back_off(key, followed, f"broker {self._link.broker_id} answered {_name(part.error_code)}")
             return
         partition = followed.partition
         try:
             epoch, offset, _, _ = partition.fetch_position()
             if (epoch, offset) != (told.leader_epoch, told.offset):
-                # It has moved since it was asked for.
+                # The position has changed since the request.
                 self._due[key] = None
                 return
             fetched = Fetched(
@@ -315,7 +314,7 @@ class LeaderFetcher:
         self._due[key] = None
 
     def _is_flushed(self, key: Key, followed: Followed) -> bool:
-        """Whether the leader may be told how far the log is; else the partition is due when it may."""
+        """Whether the log's end may be acknowledged to the leader; otherwise the partition becomes due when it may."""
 
         def flushed(error: BaseException | None) -> None:
             followed.is_flushing = False
@@ -336,7 +335,7 @@ class LeaderFetcher:
             self._leave_out(key)
             self._news.set()
 
-    # -- trouble
+    # -- failures
 
     def _failed(self, key: Key, followed: Followed, error: BaseException) -> None:
         if isinstance(error, LogClosed | StorageFailed):
@@ -365,7 +364,7 @@ class LeaderFetcher:
             self._is_due(key)
 
     async def _start_over(self) -> None:
-        """The connection or the session is lost: begin a new one, with everything, after a while."""
+        """Begin a new session with all partitions, after a backoff, because the connection or session was lost."""
         await self._abandon()
         self._session = self._session.successor()
         self._failures += 1

@@ -1,14 +1,13 @@
-"""A partition: a log and the part this broker plays for it. On one node the part is always leader.
+"""A partition: a log and this broker's role for it. A single broker always leads.
 
-Promises:
-- offsets are given in the order in which `append` is called, and only by the leader;
-- the high watermark never goes back, and nobody reads at or past it;
-- under `flush.policy=ack` the high watermark covers only what is on the disk of every replica in sync, so that whatever
-  anybody has read, or got an acks=all answer for, is there after a power cut (invariants 1 and 2);
-- whoever waits for a commit hears of it, or that it cannot come any more: the leader has changed, the disk has failed.
+Guarantees:
+- offsets are assigned in the order in which `append` is called, and only by the leader;
+- the high watermark never goes back, and no consumer reads at or past it;
+- under `flush.policy=ack` the high watermark covers only records on the disk of every replica in sync, so that every
+  record that was consumed, or acknowledged with acks=all, survives a power failure (invariants 1 and 2);
+- a commit waiter is notified of the commit, or that it is ruled out: the leader has changed, or the disk has failed.
 
-What a leader knows of its followers is in `leader.py`, what a follower does in `copier.py`, what readers see in
-`readable.py`.
+`leader.py` tracks the followers, `copier.py` is the follower's side, and `readable.py` is what consumers read.
 """
 
 import asyncio
@@ -35,11 +34,11 @@ _ALONE = BrokerId(0)
 
 
 def _nobody(_: "Partition") -> None:
-    """Nobody commits changes of who is in sync where there is one replica."""
+    """Does nothing: with a single replica there are no ISR changes."""
 
 
 def _said(partition: "Partition", offset: int) -> None:
-    """There is no other replica to get it from."""
+    """Logs the damage: there is no other replica to fetch from."""
     _log.error("%s is damaged at offset %d", partition, offset)
 
 
@@ -67,22 +66,22 @@ class Partition(Copying):
         broker_id: BrokerId = _ALONE,
         high_watermark: int | None = None,
     ) -> None:
-        """`appended` is called after each append, for whoever flushes.
+        """`appended` is called after each append, to request a flush.
 
-        Without a `high_watermark` this is the only replica, and leads from the beginning. With one (what was last known
-        to be committed) it is idle until it is told its role.
+        Without a `high_watermark` this is the only replica, and leads from the beginning. With one (from the
+        checkpoint) it is idle until its role is set.
         """
         super().__init__(topic, index, topic_id, log, leader_epoch, appended=appended)
         self.on_joinable: Callable[[Partition], None] = _nobody
-        """Called when a follower has caught up and may be taken as in sync."""
+        """Called when a follower has caught up and may join the ISR."""
         self.on_damaged: Callable[[Partition, int], None] = _said
-        """Called with the offset of a batch that was found to be damaged on this broker's disk."""
+        """Called with the offset of a batch that is damaged on this broker's disk."""
         self._broker_id = broker_id
         self._commit_waiters = CommitWaiters()
         self._min_in_sync = log.settings.min_insync_replicas
         self._leading: Leading | None = None
         self.state: PartitionState | None = None
-        """What the cluster agreed on last; None where there is only one broker."""
+        """The last state from the metadata store; None on a single broker."""
         if high_watermark is None:
             self.role = Role.LEADER
             self.is_leader = True
@@ -95,28 +94,28 @@ class Partition(Copying):
 
     @property
     def in_sync_count(self) -> int:
-        """How many replicas are in sync, this one included."""
+        """The number of replicas in sync, including this one."""
         return 1 if self._leading is None else len(self._leading.state.isr)
 
     @property
     def has_others_in_sync(self) -> bool:
-        """Whether another broker may be elected: what only this one has could then be lost."""
+        """Whether another broker may be elected, which could lose records that only this one has."""
         return self._leading is not None and len(self._leading.maximal) > 1
 
     @property
     def is_replicated(self) -> bool:
-        """Whether other brokers have replicas, too."""
+        """Whether other brokers have replicas."""
         return self.state is not None and len(self.state.replicas) > 1
 
     @property
     def leading(self) -> Leading | None:
-        """What is known of the followers; None unless this broker leads and there are some."""
+        """The state of the followers; None unless this broker leads and there are some."""
         return self._leading
 
     # Roles
 
     def lead(self, state: PartitionState, now_ms: float) -> bool:
-        """Lead from now on, or take note of a newer state of what is led; True if the leader epoch is new here."""
+        """Become leader, or apply a newer state as leader; True if the leader epoch is new here."""
         if state.leader_epoch < self.leader_epoch:
             return False
         is_new = not self.is_leader or state.leader_epoch != self.leader_epoch
@@ -137,7 +136,7 @@ class Partition(Copying):
         return is_new
 
     def follow(self, state: PartitionState) -> bool:
-        """Follow a leader from now on; True if that is news: a new leader epoch, or another role before."""
+        """Become follower; True if the leader epoch or the role has changed."""
         if state.leader_epoch < self.leader_epoch:
             return False
         is_new = self.role is not Role.FOLLOWER or state.leader_epoch != self.leader_epoch
@@ -145,7 +144,7 @@ class Partition(Copying):
         return is_new
 
     def idle(self, state: PartitionState | None = None) -> None:
-        """Neither lead nor follow until told otherwise."""
+        """Neither lead nor follow until the next change of role."""
         if state is not None and state.leader_epoch < self.leader_epoch:
             return
         self._take_part(Role.IDLE, state or self.state, NO_LEADER if state is None else state.leader)
@@ -171,7 +170,7 @@ class Partition(Copying):
             raise self._not_leading()
 
     def _not_leading(self) -> NotLeader:
-        who = "nobody" if self.leader_id == NO_LEADER else f"broker {self.leader_id}"
+        who = "no broker" if self.leader_id == NO_LEADER else f"broker {self.leader_id}"
         return NotLeader(f"{self.topic}-{self.index} is not led by this broker: {who} leads it")
 
     # The leader and its followers
@@ -179,8 +178,8 @@ class Partition(Copying):
     def replica_fetched(
         self, replica_id: BrokerId, broker_epoch: int, offset: int, *, log_start_offset: int, now_ms: float
     ) -> None:
-        """A follower asked for `offset`: it has what is below. The caller has checked its epoch, and that it does not
-        diverge. `NotLeader` unless it is a replica of what is led here."""
+        """Record that a follower fetches from `offset`: it has everything below. The caller has checked its epoch, and
+        that it does not diverge. `NotLeader` unless this broker leads and the follower is a replica."""
         leading = self.led_for(replica_id)
         invariant(offset <= self.log.end_offset, 29, "a replica has no more than its leader")
         if leading.fetched(
@@ -196,8 +195,8 @@ class Partition(Copying):
             self.on_joinable(self)
 
     def led_for(self, replica_id: BrokerId) -> Leading:
-        """What is known of the followers. `NotLeader` unless this broker leads, and knows that one as a replica: it may
-        have heard of a change before the leader has."""
+        """The state of the followers. `NotLeader` unless this broker leads and knows `replica_id` as a replica: that
+        broker may have learned of a change before the leader has."""
         leading = self._leading
         if leading is None or not leading.is_replica(replica_id):
             self.check_leading()
@@ -205,21 +204,21 @@ class Partition(Copying):
         return leading
 
     def note_caught_up(self, replica_id: BrokerId, at_ms: float) -> None:
-        """A follower had everything at that time, though it did not say so again."""
+        """Record that a follower was caught up at that time, though it did not fetch the partition again."""
         if self._leading is not None:
             self._leading.note_caught_up(replica_id, at_ms)
 
     def slice_for_replica(self, offset: int, max_bytes: int, *, at_least_one: bool) -> Slice | None:
-        """Bytes from `offset` on, committed or not."""
+        """Locate the bytes from `offset` on, committed or not."""
         return self.log.slice(offset, max_bytes, self.log.end_offset, at_least_one=at_least_one)
 
     def check_offsets_known(self) -> None:
-        """Refuse to tell where the committed end is while an elected leader has not heard of it from its followers."""
+        """Raise `OffsetNotAvailable` while a new leader has not learned the high watermark from its followers."""
         if self._leading is not None and self.high_watermark < self._leading.epoch_start_offset:
-            raise OffsetNotAvailable(f"{self.topic}-{self.index} has a new leader that does not know yet how far it is")
+            raise OffsetNotAvailable(f"{self.topic}-{self.index} has a new leader without a high watermark yet")
 
     def reconfigure(self, settings: TopicSettings) -> None:
-        """Settings changed while running; they hold for the next append."""
+        """Apply changed settings; they take effect with the next append."""
         self.log.settings = settings
         self._visible_when_flushed = settings.flushes_before_ack
         self._min_in_sync = settings.min_insync_replicas
@@ -231,7 +230,7 @@ class Partition(Copying):
             self._advance()
 
     def append(self, batch: Buffer, header: BatchHeader) -> AppendResult:
-        """Write one validated batch to the log. Whether it is committed is another matter: see `when_committed`."""
+        """Append one validated batch to the log. It is not committed yet: see `when_committed`."""
         if not self.is_leader:
             raise self._not_leading()
         try:
@@ -265,7 +264,7 @@ class Partition(Copying):
             self._advance()
 
     def when_committed(self, offset: int, callback: Callable[[BaseException | None], None]) -> bool:
-        """True if everything below `offset` is committed already; else call back when it is, or cannot be any more."""
+        """True if everything below `offset` is committed; otherwise call back when it is, or with an error."""
         if offset <= self.log.high_watermark:
             return True
         if self.is_leader:
@@ -275,27 +274,28 @@ class Partition(Copying):
         return False
 
     async def until_committed(self, offset: int) -> None:
-        """Return when everything below `offset` is committed, or raise what rules that out."""
+        """Return when everything below `offset` is committed, or raise the error that rules it out."""
         if offset > self.high_watermark:
             self.check_leading()
             await _waited_for(self._commit_waiters, offset)
 
     def failed(self, error: BaseException) -> None:
-        """The log directory failed: nothing unflushed will ever be acknowledged; what is committed stays readable."""
+        """Fail all waiters, because the log directory failed: nothing unflushed is acknowledged, and what is committed
+        stays readable."""
         self._commit_waiters.fail(error if isinstance(error, StorageFailed) else StorageFailed(str(error)))
         super().failed(error)
 
     def closed(self, error: BaseException) -> None:
-        """The partition is going away: answer everybody who waits."""
+        """Fail all waiters, because the partition is being closed."""
         self._commit_waiters.fail(error)
         self._flush_waiters.fail(error)
         self.data_waiters.advanced()
         self.replica_waiters.advanced()
 
     async def delete_before(self, offset: int, in_worker: Callable[[Callable[[], None]], Awaitable[None]]) -> int:
-        """DeleteRecords: the new log start offset, durable on return. -1 means up to the high watermark.
+        """Delete the records before `offset` (DeleteRecords), -1 means the high watermark; durable on return.
 
-        `in_worker` runs what waits for the disk.
+        Returns the new log start offset. `in_worker` runs disk I/O.
         """
         target = self.high_watermark if offset == -1 else offset
         if target < 0 or target > self.high_watermark:
@@ -311,7 +311,7 @@ class Partition(Copying):
             if log.start_offset == target:
                 log.lower_start(before)
             raise
-        # Followers hear of the new start with their next answer.
+        # Followers get the new start offset with their next response.
         self.data_waiters.advanced()
         return log.start_offset
 

@@ -1,7 +1,7 @@
-"""The partitions this broker hosts, found by topic name or by topic id.
+"""The partitions of this broker, by topic name or by topic id.
 
-Roles change through here, so that whoever rests on leading a partition (the coordinators) hears of it, in order: an
-`on_leading` for each leader epoch, and an `on_not_leading` after it, before the next one or before the partition goes.
+Roles change through this module, so that the coordinators, which depend on leading a partition, are notified in order:
+an `on_leading` for each leader epoch, and an `on_not_leading` after it, before the next one or the partition's removal.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from headrace.replication.partition import Partition
 
 class PartitionTable:
     def __init__(self, image: Callable[[], ClusterImage] | None = None) -> None:
-        """`image` gives what the cluster has, to tell what does not exist from what is elsewhere."""
+        """`image` returns the cluster image, to distinguish unknown partitions from those on other brokers."""
         self.on_added: list[Callable[[Partition], None]] = []
         self.on_removed: list[Callable[[Partition], None]] = []
         self.on_leading: list[Callable[[Partition], None]] = []
@@ -75,7 +75,7 @@ class PartitionTable:
             self._tell(self.on_leading, partition)
 
     def follow(self, partition: Partition, state: PartitionState) -> bool:
-        """True if it has another leader, or another role, from now on."""
+        """Make a partition a follower; True if its leader or role has changed."""
         was_leading = partition.is_leader
         is_new = partition.follow(state)
         if was_leading and not partition.is_leader:
@@ -89,14 +89,14 @@ class PartitionTable:
             self._tell(self.on_not_leading, partition)
 
     def failed(self, error: BaseException) -> None:
-        """The data directory takes no more writes: nobody waits in vain."""
+        """Fail the waiters of all partitions, because the data directory takes no more writes."""
         for partition in self.all():
             partition.failed(error)
 
-    # Going away
+    # Removal
 
     def remove(self, partition: Partition) -> None:
-        """Forget a partition, and leave it to the caller to close it."""
+        """Remove a partition; the caller closes it."""
         by_name, by_id = self._by_name[partition.topic], self._by_id[partition.topic_id]
         del by_name[partition.index], by_id[partition.index]
         if not by_name:

@@ -1,7 +1,7 @@
-"""Connections to the other brokers: one for each broker and lane, made when first needed and again when lost.
+"""Connections to the other brokers: one for each broker and lane, opened on first use and again when lost.
 
-Answers leave a broker in the order of the requests on a connection, so what waits long must not share one with what is
-in a hurry: each kind of work has its lane. Within a lane requests are pipelined.
+A broker responds in the order of the requests on a connection, so long waits must not share one with urgent requests:
+each kind of request has its lane. Within a lane requests are pipelined.
 """
 
 import asyncio
@@ -27,15 +27,15 @@ CONNECT_TIMEOUT_S = 5.0
 CALL_TIMEOUT_S = 30.0
 _IN_FLIGHT_MAX = 32
 _RECONNECT_DELAY_S = ExponentialDelay(0.04, 0.25)
-"""Short, for a broker that has just come back may be the leader that everybody waits for."""
+"""Short, because a restarted broker may be the leader that clients wait for."""
 _API_VERSIONS_VERSION = 3
 BROKER_SOFTWARE = "headrace-broker"
-"""What brokers call themselves to each other."""
+"""The client software name that brokers send to each other."""
 _CLIENT_ID_PREFIX = "broker-"
 
 
 class Images(Protocol):
-    """`Metadata`, as far as it matters here."""
+    """The part of `Metadata` that this module uses."""
 
     @property
     def image(self) -> ClusterImage: ...
@@ -45,7 +45,7 @@ class Images(Protocol):
 
 
 class PeerResponse(NamedTuple):
-    """A response as it came. Give the frame back with `PeerLink.release` when it has been read."""
+    """An undecoded response. Return the frame with `PeerLink.release` when it has been read."""
 
     frame: memoryview
     body_at: int
@@ -74,7 +74,7 @@ class PeerLink:
         self._is_closed = False
 
     async def call(self, request: Any, timeout_s: float = CALL_TIMEOUT_S) -> Any:
-        """Send a request entity; its answer as an entity, or `PeerUnavailable`."""
+        """Send a request entity and return the response entity, or raise `PeerUnavailable`."""
         key, version = request.__api_key__, request.__version__
         frame, body_at = await self.exchange(key, version, self._correlator.writer(request), timeout_s)
         try:
@@ -85,9 +85,9 @@ class PeerLink:
     async def exchange(
         self, key: int, version: int, write: WriteFrame, timeout_s: float = CALL_TIMEOUT_S
     ) -> PeerResponse:
-        """Send the request that `write` encodes and return the answer unread; `PeerUnavailable` if none comes.
+        """Send the request that `write` encodes and return the undecoded response; `PeerUnavailable` if there is none.
 
-        The other broker may have carried the request out all the same.
+        The other broker may have executed the request even then.
         """
         async with self._room:
             opened = self._opened
@@ -105,7 +105,7 @@ class PeerLink:
                 raise
 
     def release(self, frame: memoryview) -> None:
-        """Nobody looks at an answer any more, nor at a part of it."""
+        """Release the frame of a response: no part of it is used any more."""
         if self._opened is not None:
             self._opened.channel.release(frame)
 
@@ -138,7 +138,7 @@ class PeerLink:
             raise PeerUnavailable("this broker is stopping")
         if self._connecting is None:
             self._connecting = asyncio.get_running_loop().create_task(self._connect())
-        # Whoever gives up waiting does not take the connection from the others.
+        # A caller that times out does not cancel the connection for the others.
         connecting = self._connecting
         await asyncio.wait((connecting,))
         if connecting.cancelled():
@@ -149,7 +149,7 @@ class PeerLink:
         return result
 
     async def _connect(self) -> _Opened | PeerUnavailable:
-        """Connect, not sooner after a failure than the backoff says. A failure is a result, since many may wait."""
+        """Connect, after the backoff if the last attempt failed. A failure is returned, since many may wait for it."""
         try:
             await self._back_off()
             opened = await self._try_to_connect()
@@ -193,9 +193,9 @@ class PeerLink:
         try:
             served = read_served_apis(_API_VERSIONS_VERSION, answer.frame, answer.body_at)
         except ProtocolError as error:
-            raise PeerUnavailable(f"what answers for broker {self.broker_id} is no broker: {error}") from None
+            raise PeerUnavailable(f"the server at broker {self.broker_id}'s address is no broker: {error}") from None
         if served.error_code is not ErrorCode.none:
-            raise PeerUnavailable(f"broker {self.broker_id} does not tell what it serves: {served.error_code.name}")
+            raise PeerUnavailable(f"broker {self.broker_id} refused ApiVersions: {served.error_code.name}")
         return served
 
     def _endpoint(self) -> Endpoint:
@@ -210,7 +210,7 @@ class PeerLink:
             log.debug("the connection to broker %d is given up: %s", self.broker_id, error)
         opened.channel.close()
 
-    # -- asking
+    # -- requests
 
     async def _ask(self, channel: Channel, key: int, version: int, write: WriteFrame, timeout_s: float) -> PeerResponse:
         request, sent = self._correlator.begin(key, version, write)
@@ -218,11 +218,11 @@ class PeerLink:
         try:
             return PeerResponse(frame, request.body_at(frame))
         except ProtocolError as error:
-            raise PeerUnavailable(f"broker {self.broker_id} answers in no known way: {error}") from None
+            raise PeerUnavailable(f"broker {self.broker_id} sent an invalid response: {error}") from None
 
 
 class Peers:
-    """Every other broker, by its id. `random` spreads the attempts of many brokers to reach one that came back."""
+    """The links to all other brokers. `random` spreads the reconnects of many brokers to one that restarted."""
 
     def __init__(self, transport: Transport, images: Images, random: Random) -> None:
         self._transport = transport
@@ -232,11 +232,11 @@ class Peers:
 
     @property
     def feature_level(self) -> int:
-        """What every broker of the cluster knows."""
+        """The feature level of the cluster."""
         return self._images.image.feature_level
 
     def link(self, broker_id: BrokerId, lane: str) -> PeerLink:
-        """The connection for one kind of work, shared by all who name the same lane."""
+        """The connection for a lane, shared by all its users."""
         link = self._links.get((broker_id, lane))
         if link is None:
             link = self._links[broker_id, lane] = PeerLink(broker_id, self._transport, self._images, self._random)
@@ -245,11 +245,11 @@ class Peers:
     async def call(
         self, broker_id: BrokerId, request: Any, *, lane: str = "calls", timeout_s: float = CALL_TIMEOUT_S
     ) -> Any:
-        """Send a request entity of kio to a broker; its answer, or `PeerUnavailable`. It is not tried again here."""
+        """Send a kio request entity to a broker and return the response, or raise `PeerUnavailable`. No retries."""
         return await self.link(broker_id, lane).call(request, timeout_s)
 
     async def forget(self, broker_id: BrokerId, lane: str) -> None:
-        """Nobody needs this connection any more."""
+        """Close a connection that is not needed any more."""
         link = self._links.pop((broker_id, lane), None)
         if link is not None:
             await link.close()

@@ -1,4 +1,4 @@
-"""A replica of a partition for those who read it, whichever part this broker plays for it."""
+"""The read side of a replica, whether this broker leads or follows."""
 
 from enum import Enum, auto
 
@@ -11,7 +11,7 @@ from headrace.storage.log import Log, Slice
 
 class Role(Enum):
     IDLE = auto()
-    """Neither leads nor follows: this broker has not been admitted, or nobody leads."""
+    """Neither leads nor follows: this broker has not been admitted, or there is no leader."""
     LEADER = auto()
     FOLLOWER = auto()
 
@@ -43,11 +43,11 @@ class Readable:
         self.role = Role.IDLE
         self.is_leader = False
         self.is_read_elsewhere = False
-        """Whether the leader has sent a reader to a follower, which should then hear at once of what is committed."""
+        """Whether the leader has sent a consumer to a follower, which then needs the high watermark at once."""
         self.data_waiters = DataWaiters()
-        """Readers, who are told when the high watermark moves."""
+        """Consumer fetches, notified when the high watermark moves."""
         self.replica_waiters = DataWaiters()
-        """Followers, who are told when the log grows."""
+        """Follower fetches, notified when the log grows."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.index}"
@@ -63,7 +63,7 @@ class Readable:
 
     @property
     def last_stable_offset(self) -> int:
-        """Where a read_committed reader stops: at the first transaction that is not over, or the high watermark."""
+        """The end for read_committed consumers: the start of the oldest open transaction, or the high watermark."""
         high_watermark = self.log.high_watermark
         unstable = self.log.producers.first_unstable_offset(high_watermark)
         if unstable is None or unstable >= high_watermark:
@@ -71,7 +71,7 @@ class Readable:
         return max(unstable, self.log.start_offset)
 
     def check_epoch(self, current_epoch: int) -> None:
-        """Fence a client whose idea of the leader epoch differs; -1 means that it does not say."""
+        """Fence a client with a different leader epoch; -1 means that it sent none."""
         if current_epoch in (-1, self.leader_epoch):
             return
         if current_epoch < self.leader_epoch:
@@ -79,11 +79,11 @@ class Readable:
         raise UnknownLeaderEpoch(f"{self.topic}-{self.index} is at leader epoch {self.leader_epoch}")
 
     def aborted_within(self, offset: int, below: int) -> list[tuple[int, int]]:
-        """Producer and first offset of each aborted transaction with anything in a range."""
+        """Producer id and first offset of each aborted transaction that overlaps a range."""
         return [(entry.producer_id, entry.first_offset) for entry in self.log.aborted.within(offset, below)]
 
     def slice(self, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool) -> Slice | None:
-        """Bytes from `offset` up to the high watermark, or to the last stable offset for `committed` readers."""
+        """Locate the bytes from `offset` to the high watermark, or to the last stable offset if `committed`."""
         below = self.last_stable_offset if committed else self.log.high_watermark
         if offset >= below:
             if offset > self.log.end_offset:
@@ -96,15 +96,15 @@ class Readable:
         return self.log.slice(offset, max_bytes, below, at_least_one=at_least_one)
 
     def epoch_at(self, offset: int) -> int:
-        """The leader epoch that wrote an offset, or that will: an empty log's first record is of the current one."""
+        """The leader epoch that wrote an offset; for an empty log the current one, which will write it."""
         epoch = self.log.epochs.epoch_of(offset)
         return self.leader_epoch if epoch < 0 else epoch
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch up to `epoch` and where it ends; (-1, -1) if it is not known.
+        """The largest epoch up to `epoch` and its end offset; (-1, -1) if unknown.
 
-        The log knows of an epoch by its records. The current one is known without: it ends where the log does. Those
-        between the last one with records and the current one have written nothing that is here.
+        The log knows only epochs with records. The current one is known without: it ends at the end of the log. Epochs
+        between the last one with records and the current one have written nothing to this log.
         """
         log = self.log
         if epoch == self.leader_epoch:
@@ -114,7 +114,7 @@ class Readable:
         return log.end_offset_for_epoch(epoch)
 
     def diverges_at(self, last_fetched_epoch: int, offset: int) -> tuple[int, int] | None:
-        """Where a reader that last read at this epoch and wants `offset` next has left the log's history, if it has."""
+        """Where a reader at this last fetched epoch and next `offset` diverges from the log; None if it does not."""
         if last_fetched_epoch < 0:
             return None
         epoch, end_offset = self.end_of_epoch(last_fetched_epoch)

@@ -1,4 +1,4 @@
-"""A limit in bytes per second: what was spent beyond it must be waited for. Pure."""
+"""A rate limit in bytes per second: bytes beyond it cause a wait. Pure."""
 
 from collections.abc import Callable
 
@@ -7,10 +7,10 @@ UNLIMITED_BYTES_PER_S = 2**63 - 1
 
 
 class Throttle:
-    """Lets up to a second's worth through at once, and then no more than the rate."""
+    """A token bucket with a burst of one second."""
 
     def __init__(self, bytes_per_s: Callable[[], int], now_ms: float) -> None:
-        """The rate is asked for each time, since it may change."""
+        """`bytes_per_s` is called each time, since the rate may change."""
         self._bytes_per_s = bytes_per_s
         self._spent_bytes = 0.0
         self._as_of_ms = now_ms
@@ -24,7 +24,7 @@ class Throttle:
         self._spent_bytes += size_bytes
 
     def wait_ms(self, now_ms: float) -> float:
-        """How long nothing more may be spent; 0 if it may now."""
+        """The time to wait before more bytes may be spent; 0 if they may be now."""
         rate = self._bytes_per_s()
         if rate >= UNLIMITED_BYTES_PER_S:
             return 0.0

@@ -1,4 +1,4 @@
-"""The only door of a broker to the others' network: TCP here, a modelled network in the simulation.
+"""The transport between brokers: TCP here, a modelled network in the simulation. All such connections use it.
 
 TLS and SASL belong into `TcpTransport.connect` and nowhere else.
 """
@@ -15,34 +15,34 @@ from headrace.protocol.frames import FrameReader
 from headrace.runtime.buffers import BufferPool
 
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
-"""A larger answer is not read: a leader bounds what it sends by what was asked for, and by one batch."""
+"""A larger response is refused: a leader bounds its responses by the request's limit, plus one batch."""
 _SCRATCH_BYTES = 256 * 1024
 
 _LENGTH = Struct(">i")
 
 
 class Channel(Protocol):
-    """A connection that is open. Once `exchange` has raised `PeerUnavailable` it is of no use any more."""
+    """An open connection. After `exchange` has raised `PeerUnavailable` it is unusable."""
 
     async def exchange(self, frame: bytes, timeout_s: float) -> memoryview:
-        """Send a request (header and body, without the length) and return its answer, likewise.
+        """Send a request and return its response (each with header and body, without the length).
 
-        Several may wait at a time; answers come in the order of the requests. `PeerUnavailable` if there is none.
+        Requests may be pipelined; responses come in their order. `PeerUnavailable` if there is none.
         """
         ...
 
     def release(self, frame: memoryview) -> None:
-        """Nobody looks at an answer any more, nor at a part of it: its memory may serve another."""
+        """Release the frame of a response: no part of it is used any more, and its memory may be reused."""
         ...
 
     def close(self) -> None:
-        """Hang up. Whoever waits for an answer gets `PeerUnavailable`."""
+        """Close the connection. Pending requests get `PeerUnavailable`."""
         ...
 
 
 class Transport(Protocol):
     async def connect(self, endpoint: Endpoint) -> Channel:
-        """An open connection, or `PeerUnavailable`."""
+        """Open a connection, or raise `PeerUnavailable`."""
         ...
 
 
@@ -53,7 +53,7 @@ class TcpTransport:
         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
 
     async def connect(self, endpoint: Endpoint) -> Channel:
-        """The one place where a connection to another broker is made."""
+        """Open a TCP connection: the only place that connects to another broker."""
         loop = asyncio.get_running_loop()
         try:
             _, channel = await loop.create_connection(
@@ -68,7 +68,7 @@ class TcpTransport:
 
 class TcpChannel(asyncio.BufferedProtocol):
     def __init__(self, endpoint: Endpoint, frames: FrameReader, scratch: memoryview) -> None:
-        """`scratch` is shared by all channels: what lies there is taken in the same turn of the loop."""
+        """`scratch` is shared by all channels: received bytes are consumed in the same event loop iteration."""
         self._endpoint = endpoint
         self._frames = frames
         self._scratch = scratch
@@ -118,7 +118,7 @@ class TcpChannel(asyncio.BufferedProtocol):
                 for frame in self._frames.feed(self._scratch[:nbytes]):
                     self._arrived(memoryview(frame))
         except ProtocolError as error:
-            self._give_up(f"the broker at {self._endpoint} sent what is no answer: {error}")
+            self._give_up(f"the broker at {self._endpoint} sent an invalid response: {error}")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -129,10 +129,10 @@ class TcpChannel(asyncio.BufferedProtocol):
 
     def _arrived(self, frame: memoryview) -> None:
         if not self._waiting:
-            raise ProtocolError("an answer without a request")
+            raise ProtocolError("a response without a request")
         answer = self._waiting.popleft()
         if answer.done():
-            # Whoever asked has given up waiting.
+            # The caller has stopped waiting.
             self._frames.release(frame)
         else:
             answer.set_result(frame)

@@ -1,6 +1,6 @@
-"""Who waits for a partition to move: producers for their offset to be committed, fetches for anything new.
+"""The waiters of a partition: produce requests that wait for a commit, and fetches that wait for data.
 
-Sans-IO: whoever moves the high watermark calls `advanced`; timers belong to the waiting side, which cancels itself.
+Sans-IO: the code that moves the high watermark calls `advanced`; timers belong to the waiters, which cancel themselves.
 """
 
 from collections import deque
@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class CommitWaiters:
-    """Callbacks in the order of the offsets they wait for; appends come in order, so the front is the next due."""
+    """Callbacks in the order of their offsets; appends come in order, so the first is the next due."""
 
     __slots__ = ("_waiting",)
 
@@ -39,7 +39,7 @@ class DataWaiter(Protocol):
 
 
 class DataWaiters:
-    """Fetches that want to hear of new data. Each stays until it removes itself."""
+    """Fetches to notify of new data. Each stays until it removes itself."""
 
     __slots__ = ("_waiting",)
 

@@ -63,7 +63,7 @@ def test_a_replica_that_has_more_than_its_leader_does_not_count() -> None:
 
 def test_a_partition_without_a_role_refuses_and_says_who_leads() -> None:
     partition = make(os_bench())
-    with pytest.raises(NotLeader, match="nobody leads"):
+    with pytest.raises(NotLeader, match="no broker leads"):
         append(partition, b"x")
     partition.follow(replace(STATE, leader=TWO))
     with pytest.raises(NotLeader, match="broker 2 leads"):
