@@ -1,4 +1,4 @@
-"""Answers on their way to the client: their place in the order, their bytes, and those to unserved versions."""
+"""Answers before they are sent: their slot in the order, their encoding, and refusals of unserved versions."""
 
 from collections.abc import Sequence
 from struct import Struct
@@ -16,7 +16,7 @@ _CORRELATION = Struct(">i")
 
 
 class AnswerSlot:
-    """The place of one answer in the order of answers."""
+    """A place in the connection's order of answers, filled when the answer is ready."""
 
     __slots__ = ("buffers", "deferred", "size")
 
@@ -27,7 +27,7 @@ class AnswerSlot:
 
 
 def encode_answer(context: Context, answer: Answer) -> Sequence[Part]:
-    """An answer with its header, without the length in front; nothing for `NO_ANSWER`."""
+    """Encode an answer with its header, without the length prefix; empty for `NO_ANSWER`."""
     if isinstance(answer, Raw):
         return answer.buffers
     if isinstance(answer, NoAnswer):

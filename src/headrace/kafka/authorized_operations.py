@@ -1,12 +1,12 @@
-"""Authorized operations (KIP-430), as a broker without access control reports them: everything the resource knows.
+"""Authorized operations (KIP-430). A broker without access control reports every operation of the resource type.
 
-Each operation is a bit whose number is Kafka's number of the operation.
+Each operation is a bit in a bit field, at the position of Kafka's operation code.
 """
 
 from enum import IntEnum
 
 NOT_ASKED = -(2**31)
-"""What an answer holds when the client did not ask."""
+"""The value of the field when the client did not ask for authorized operations."""
 
 
 class AclOperation(IntEnum):

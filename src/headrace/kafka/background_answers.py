@@ -1,4 +1,4 @@
-"""Answers that a coroutine makes while the connection goes on with its next requests."""
+"""Answers that a background task computes while the connection handles its next requests."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 A = TypeVar("A")
 
 _RUNNING: set["asyncio.Task[Any]"] = set()
-"""A loop keeps no hold on its tasks."""
+"""Strong references: the event loop holds its tasks only weakly."""
 
 
 def answer_later(
@@ -22,7 +22,10 @@ def answer_later(
     hurry: Callable[[], None] | None = None,
     size_bytes: int = 0,
 ) -> Deferred[A]:
-    """What `work` returns, or what `failed` makes of its error. `hurry` is called when nobody waits any more."""
+    """Run `work` as a task and answer with its result, or with `failed(error)`.
+
+    `hurry` is called when the answer must not wait any longer: the connection drains or is lost.
+    """
     later: Deferred[A] = Deferred(hurry, size_bytes=size_bytes)
     task = asyncio.get_running_loop().create_task(work)
     _RUNNING.add(task)
@@ -33,7 +36,7 @@ def answer_later(
         if error is None:
             later.resolve(task.result())
             return
-        # Whatever it was, the client gets an answer: nothing behind this one could be answered otherwise.
+        # Answer on any error: answers are sent in order, so a missing one would block all later ones.
         if not task.cancelled():
             log.error("a request failed", exc_info=error)
         later.resolve(failed(error))

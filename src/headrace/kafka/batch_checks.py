@@ -1,4 +1,4 @@
-"""Whether batches that lay on disk are still what was written."""
+"""Integrity checks of batches that are read back from disk."""
 
 from typing import NamedTuple
 
@@ -8,16 +8,16 @@ from headrace.runtime.disk import Buffer
 
 
 class BatchLimits(NamedTuple):
-    """Of what a batch can be, as of when it was looked for."""
+    """The highest end offset and leader epoch that a batch may have, as of when its slice was located."""
 
     end_offset: int
     leader_epoch: int
 
 
 def first_damaged(data: Buffer, first_offset: int, limits: BatchLimits) -> int | None:
-    """The offset of the first batch that is not as it was written; the last one may be cut off.
+    """Return the offset of the first corrupt batch, or None; the last batch may be truncated.
 
-    The checksum does not cover the offset, the length and the leader epoch: those must fit what is around them.
+    The checksum does not cover the base offset, length and leader epoch: those must fit the neighbours and `limits`.
     """
     position, offset = 0, first_offset
     view = memoryview(data)

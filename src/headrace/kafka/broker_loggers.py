@@ -1,6 +1,6 @@
-"""The loggers of this broker as settings (resource type BROKER_LOGGER): their levels, changed until the next restart.
+"""The log levels of this broker's loggers as settings (resource type BROKER_LOGGER). Changes last until a restart.
 
-`root` stands for all of them; a logger whose level was not set has that of its parent. Names are those of Headrace's
+`root` is the default for all loggers; a logger without a level inherits its parent's. Names are those of Headrace's
 modules, levels those of Kafka.
 """
 
@@ -25,19 +25,19 @@ _DOC = "What this logger writes: everything from this level on. Until the next r
 
 
 def logger_rows() -> dict[str, Setting]:
-    """Every logger there is now."""
+    """Return a setting for each logger that exists now."""
     known = logging.root.manager.loggerDict
     names = sorted(name for name in known if name.startswith(f"{_PACKAGE}."))
     return {name: Setting(name, Kind.STRING, "", _DOC, choices=tuple(_LEVELS)) for name in (ROOT, *names)}
 
 
 def logger_level(name: str) -> str:
-    """The level in force."""
+    """Return the logger's effective level."""
     return _name(_logger(name).getEffectiveLevel())
 
 
 def set_levels() -> dict[str, str]:
-    """The levels that were set, by logger; that of `root` always is."""
+    """Return the explicitly set levels by logger; `root` is always among them."""
     return dict(_set_levels())
 
 
@@ -48,7 +48,7 @@ def _set_levels() -> Iterator[tuple[str, str]]:
 
 
 def change_levels(before: Mapping[str, str], wanted: Mapping[str, str], *, validate_only: bool) -> None:
-    """Set the levels that are new in `wanted`; one that is missing is that of the parent again."""
+    """Apply the levels in `wanted` that differ from `before`; a logger missing from it inherits its parent's again."""
     if ROOT not in wanted:
         raise ProtocolError("the level of the root logger cannot be removed")
     for name, level in wanted.items():

@@ -1,9 +1,8 @@
-"""Memory for requests that are being received, in total over all connections.
+"""The memory budget for requests that are being received, shared by all connections.
 
-Past the limit a connection pauses reading until another gives memory back; it is never dropped for it. A frame that
-stops growing while it holds memory is closed by the server's stall timeout, so that the budget cannot be held for ever.
-Where all memory is held by frames that wait for more of it, one of them at a time gets it past the limit: they would
-wait for each other for ever.
+Past the limit a connection pauses reading until another returns memory; it is never closed for that. The server's
+stall timeout closes a connection whose frame stops growing while it holds memory, so no memory is held for ever. When
+all memory is held by frames that wait for more, one of them at a time may exceed the limit: else they would deadlock.
 """
 
 from collections.abc import Callable
@@ -14,7 +13,7 @@ class RequestBudget:
         self._limit_bytes = limit_bytes
         self._used_bytes = 0
         self._waiting: dict[Callable[[], None], int] = {}
-        """Who waits, in order, with the bytes that each holds."""
+        """The waiting connections' callbacks in FIFO order, with the bytes that each connection holds."""
         self._waiting_bytes = 0
 
     @property
@@ -22,7 +21,10 @@ class RequestBudget:
         return self._used_bytes
 
     def take(self, size: int, *, held_bytes: int = 0) -> bool:
-        """Whether there was room for one who holds some already. There is, unless somebody else will give some back."""
+        """Reserve `size` more bytes for a connection that holds `held_bytes`; False if it must wait.
+
+        It must wait only if the limit is reached and a connection that is not waiting holds memory to return.
+        """
         others_bytes = self._used_bytes - held_bytes - self._waiting_bytes
         if others_bytes > 0 and self._used_bytes + size > self._limit_bytes:
             return False
@@ -30,12 +32,12 @@ class RequestBudget:
         return True
 
     def wait(self, resume: Callable[[], None], *, held_bytes: int = 0) -> None:
-        """Call back when it is worth while to ask again."""
+        """Call `resume` when memory has been returned and `take` may succeed."""
         self._waiting[resume] = held_bytes
         self._waiting_bytes += held_bytes
 
     def leave(self, resume: Callable[[], None]) -> None:
-        """Wait no longer."""
+        """Cancel a `wait`."""
         self._waiting_bytes -= self._waiting.pop(resume, 0)
 
     def give_back(self, size: int) -> None:

@@ -1,9 +1,9 @@
-"""Which partitions of a replica's fetch session need a look: those it has named, and those where something happened.
+"""The partitions to check for a fetch of a replica's session: those the request names, and those that changed.
 
-A broker follows others in thousands of partitions, and in most of them nothing happens. So partitions tell the session,
-instead of being asked one by one at each request: when a log grows (the replica is woken), and when more is committed
-(which can wait for the next answer, unless somebody was sent to read from a replica). Of one thing nobody tells, the
-start of a log that retention moves: for that everything is looked at now and then.
+A broker follows thousands of partitions, most of them idle. So partitions notify the session instead of being polled at
+each request: when the log grows (which wakes the fetch), and when the high watermark advances (which can wait for the
+next answer, unless consumers were redirected to a follower). A log start moved by retention sends no notification: all
+partitions are checked from time to time for that.
 """
 
 from collections.abc import Callable
@@ -21,21 +21,21 @@ class _Seat(NamedTuple):
 
 
 class ChangedPartitions:
-    """Of one session. Whoever ends the session calls `close`."""
+    """The changed partitions of one replica's session. `close` must be called when the session ends."""
 
     def __init__(self, replica_id: BrokerId) -> None:
         self.replica_id = replica_id
         self.broker_epoch = -1
-        """Under which the replica has told how far it is."""
+        """The replica's broker epoch when it last reported its fetch offsets."""
         self.contact_ms = 0.0
-        """When it was last heard of."""
+        """The time of the replica's last fetch."""
         self.looked_at_all_ms = 0.0
         self.due: dict[PartitionKey, None] = {}
-        """Where a look may find something to tell."""
+        """Partitions that may have changed since the last answer."""
         self.wake: Callable[[], None] | None = None
-        """Tells the request that waits."""
+        """Wakes the waiting fetch."""
         self.is_pressing = False
-        """Whether there is something to tell that readers of the replica wait for."""
+        """True if a high watermark advanced that consumers of the follower wait for."""
         self._seats: dict[PartitionKey, _Seat] = {}
 
     def watch(self, key: PartitionKey, partition: Partition) -> None:
@@ -61,7 +61,7 @@ class ChangedPartitions:
 
 
 class _Watch:
-    """Waits at a partition for the sake of a replica."""
+    """A waiter registered with a partition on behalf of a replica's session."""
 
     __slots__ = ("_changes", "_key", "_partition")
 
@@ -78,7 +78,7 @@ class _Growth(_Watch):
         changes = self._changes
         if self._key not in changes.due:
             changes.due[self._key] = None
-            # There was nothing more to tell when the replica was last heard of, so it had everything then.
+            # Nothing was due at the replica's last fetch, so it was caught up then.
             self._partition.note_caught_up(changes.replica_id, changes.contact_ms)
         if changes.wake is not None:
             changes.wake()

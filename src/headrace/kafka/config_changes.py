@@ -1,4 +1,4 @@
-"""Changing settings, for AlterConfigs and IncrementalAlterConfigs: which resource is meant, and who carries it out."""
+"""Setting changes for AlterConfigs and IncrementalAlterConfigs: resolves the resource and applies the change."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +29,7 @@ _TOPIC_ROWS = {**TOPIC_SETTINGS, **QUEUE_SETTINGS}
 
 
 class AlterConfigOperation(IntEnum):
-    """What IncrementalAlterConfigs does to a setting."""
+    """An operation of IncrementalAlterConfigs on one setting."""
 
     SET = 0
     DELETE = 1
@@ -40,17 +40,17 @@ class AlterConfigOperation(IntEnum):
 R = TypeVar("R")
 
 InForce = Callable[[str], str]
-"""The value in force of a setting, as text: what a list is appended to when it was not set before."""
+"""Returns the effective value of a setting as text: the base of an APPEND or SUBTRACT when the list was not set."""
 
 MakeEdit = Callable[[Sequence[Any], Mapping[str, Setting], InForce], SettingsEdit]
-"""From a resource's changes in the request, the settings it has and their values, to the change; `HeadraceError` if
-the changes are not well formed."""
+"""Builds the edit from a resource's changes in the request, its settings and their effective values; raises
+`HeadraceError` if the changes are not well formed."""
 
 
 async def alter_resources(
     ctx: Context, request: Any, response: type[R], make_edit: MakeEdit, *, may_change_loggers: bool
 ) -> R:
-    """Change each resource on its own, and answer for each."""
+    """Alter each resource independently, with one result for each."""
     counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     answers: list[Any] = []
     for resource in request.resources:
@@ -123,7 +123,7 @@ def _alter_loggers(metadata: Metadata, resource: Any, make_edit: MakeEdit, *, va
 
 
 def _check_client_metrics(resource: Any, make_edit: MakeEdit) -> None:
-    """There are no subscriptions, and none is stored: only what changes nothing is accepted."""
+    """Accept only no-op changes: client metrics subscriptions are not supported, and none is stored."""
     named_subscription(resource.resource_name)
     rows = CLIENT_METRICS_SETTINGS
     edit = make_edit(resource.configs, rows, lambda name: rows[name].render(rows[name].default))
@@ -141,14 +141,15 @@ def existing_topic(metadata: Metadata, name: str) -> TopicImage:
 
 
 def named_group(name: str) -> str:
-    """The group a resource names. It need not exist: settings may be there before its first member is."""
+    """Return the group that a resource names. It need not exist: settings may be set before the first member joins."""
     if not name:
         raise ProtocolError("settings of groups belong to one group: name it")
     return name
 
 
 def named_broker(metadata: Metadata, resource_type: int, name: str, *, may_be_another: bool = False) -> int | None:
-    """The broker a resource names, or None for all of them. What is set on another can be changed here, not told."""
+    """Return the broker that a resource names, or None for all. Another broker's settings can be altered here, but not
+    described."""
     if resource_type != ResourceType.BROKER:
         raise ProtocolError(
             f"settings of resource type {resource_type} are not supported: use topic (2), broker (4), broker logger "
@@ -173,7 +174,7 @@ def this_broker(metadata: Metadata, name: str) -> None:
 
 
 def named_subscription(name: str) -> str:
-    """The subscription to metrics of clients that a resource names."""
+    """Return the client metrics subscription that a resource names."""
     if not name:
         raise ProtocolError("settings of client metrics belong to one subscription: name it")
     return name

@@ -1,6 +1,6 @@
-"""Settings as DescribeConfigs shows them: the value in force, where it comes from, and what it would be otherwise.
+"""Settings as DescribeConfigs shows them: the effective value, its source, and the synonyms it overrides.
 
-The places a value can come from, the strongest first:
+The sources of a value, in order of precedence:
 
     1  the topic, or the group
     2  this broker, changed while running
@@ -43,7 +43,7 @@ class ConfigSource(IntEnum):
 
 
 class Synonym(NamedTuple):
-    """One place where a value is set, and under which name."""
+    """One source that sets a value, and the name it uses."""
 
     name: str
     value: str | None
@@ -54,7 +54,7 @@ class ConfigEntry(NamedTuple):
     setting: Setting
     read_only: bool
     synonyms: tuple[Synonym, ...]
-    """Every place where it is set, the strongest first; never empty."""
+    """Every source that sets the value, in order of precedence; never empty."""
 
     @property
     def value(self) -> str | None:
@@ -82,7 +82,7 @@ def group_entries(metadata: Metadata, group_id: str) -> Iterator[ConfigEntry]:
 
 
 def client_metrics_entries() -> Iterator[ConfigEntry]:
-    """Every setting of a subscription to the metrics of clients, of which there is none."""
+    """Every setting of a client metrics subscription, with its default: subscriptions are not supported."""
     for row in CLIENT_METRICS_SETTINGS.values():
         yield ConfigEntry(row, False, (Synonym(row.name, row.render(row.default), ConfigSource.DEFAULT),))
 

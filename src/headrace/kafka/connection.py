@@ -1,9 +1,8 @@
 """One client connection: frames in, answers out in the same order, reading paused while too much is in flight.
 
-`ConnectionState` decides what may happen when; this class moves the bytes. It bounds, per connection: frames that wait
-to be handled (those of one read), requests in flight (`max.in.flight.requests`), bytes of answers that are to come or
-wait for an earlier one, and bytes that the client does not take off the socket. Past any bound reading pauses, and TCP
-slows the client down.
+`ConnectionState` has the rules; this class moves the bytes. It bounds, per connection: queued frames (those of one
+read), requests in flight (`max.in.flight.requests`), bytes of answers that are expected or wait for an earlier one, and
+unsent bytes of a client that reads slowly. Past any bound reading pauses: back-pressure through TCP.
 """
 
 import asyncio
@@ -31,11 +30,11 @@ _LENGTH = Struct(">i")
 _SERVING = Phase.SERVING  # a global name costs less than a member of an enum
 _HELD_ANSWERS_MAX_BYTES = 16 * 1024 * 1024
 _PROMISED_ANSWERS_MAX_BYTES = 64 * 1024 * 1024
-"""Past this no further request is begun. What one of them may bring comes on top."""
+"""No request is begun above this sum of expected answer sizes; the last one begun may exceed it."""
 _JOIN_BELOW_BYTES = 4096
 _SEND_AT_BYTES = 64 * 1024
 _SLOWEST_BYTES_PER_MS = 16
-"""A request may take the time allowed for it, and longer while at least this much of it comes on average."""
+"""The minimum average rate at which a request that exceeds the stall timeout must arrive."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -76,9 +75,9 @@ class Connection(asyncio.BufferedProtocol):
         self._scheduled_send: asyncio.Handle | None = None
         self._unsent_bytes = 0
         self._last_active_ms = 0.0
-        """When bytes last came in, or went out to a client that is slow to take them."""
+        """When bytes were last received, or sent to a client that reads slowly."""
         self._frame_began_ms = 0.0
-        """When the frame that is under way began to come, or we began to read it on."""
+        """When the partly received frame began to arrive, or reading last resumed."""
 
     # -- the transport's side
 
@@ -97,7 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = None
         if self._outbox is not None:
             self._outbox.abandon()
-            # It refers back to us: without the circle the memory of a connection goes with it.
+            # The outbox refers back to this object: breaking the cycle frees the memory without the collector.
             self._outbox = None
         self._host.closed(self)
         self._queue.clear()
@@ -141,23 +140,23 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is being received, handled or answered."""
+        """True if nothing is being received, handled or answered."""
         return not (self._queue or self._state.is_blocked or self._frames.is_inside_frame or self.has_unanswered)
 
     @property
     def has_unanswered(self) -> bool:
-        """Whether there are requests without an answer, or answers that are not with the client yet."""
+        """True if requests are unanswered, or answers are not fully sent."""
         return bool(self._slots or self._out or (self._outbox is not None and self._outbox.pending_bytes))
 
     def _is_stalled(self, now_ms: float, stall_ms: float) -> bool:
-        """The client owes us the rest of a frame for too long: it sends nothing, or too little to ever get done."""
+        """True if a frame is incomplete for too long: the client sends nothing, or below the minimum rate."""
         if not (self._state.is_reading and self._frames.is_inside_frame):
             return False
         slow_ms = stall_ms + self._frames.got_bytes / _SLOWEST_BYTES_PER_MS
         return now_ms - self._last_active_ms > stall_ms or now_ms - self._frame_began_ms > slow_ms
 
     def drain(self) -> None:
-        """Take no more requests; those under way are answered."""
+        """Accept no more requests; those in flight are answered."""
         self._state.drain()
         self._queue.clear()
         self._regulate()
@@ -166,7 +165,7 @@ class Connection(asyncio.BufferedProtocol):
                 slot.deferred.hurry()
 
     def look_after(self, *, idle_ms: float, stall_ms: float) -> None:
-        """Close it if it has been silent too long, sooner where it owes us the rest of a frame. Called now and then."""
+        """Close the connection if it has been idle too long, or stalled inside a frame. Called periodically."""
         if self._outbox is None or self._transport is None:
             return
         now_ms = self._host.now_ms()
@@ -175,18 +174,18 @@ class Connection(asyncio.BufferedProtocol):
             self._last_active_ms = now_ms
         silent_ms = now_ms - self._last_active_ms
         if self._state.phase is Phase.CLOSING:
-            # What it was to get before is not taken, and may never be.
+            # The client does not read the remaining answers, and may never do so.
             if silent_ms > stall_ms:
                 self.abort()
         elif self._is_stalled(now_ms, stall_ms):
             self.close(f"sent part of a request and not the rest within {stall_ms} ms")
         elif silent_ms > stall_ms and self._unsent_bytes and self._reserved_bytes:
-            self.close("holds memory with part of a request, and takes no answers")
+            self.close("holds memory with part of a request, and reads no answers")
         elif silent_ms > idle_ms and (self.is_idle or self._unsent_bytes):
             self.close(f"was idle for {idle_ms} ms")
 
     def close(self, reason: str) -> None:
-        """Send the answers that were given, then close. Nothing more is read or begun."""
+        """Send the answers that are ready, then close. Nothing more is read or begun."""
         if self._transport is None or not self._state.close():
             return
         if self._peer is not None:
@@ -199,7 +198,7 @@ class Connection(asyncio.BufferedProtocol):
             self._outbox.close_when_empty()
 
     def abort(self) -> None:
-        """Close at once, whatever has not been sent."""
+        """Close at once and discard unsent answers."""
         if self._transport is not None:
             self._state.close()
             self._transport.abort()
@@ -207,7 +206,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- requests
 
     def _pump(self) -> None:
-        """Handle the requests that may be handled now, each to its end: one may settle an earlier one on its way."""
+        """Handle the queued requests that limits allow. Not reentrant: handling one may complete an earlier one."""
         state, queue = self._state, self._queue
         if state.begin_dispatch():
             try:
@@ -302,7 +301,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- answers
 
     def _answer(self, slot: AnswerSlot, buffers: Sequence[Part]) -> None:
-        """Put an answer into its place and send whatever is next in order."""
+        """Fill the slot, and send every answer that is next in order."""
         slot.buffers = buffers
         slots = self._slots
         if slots[0] is not slot:
@@ -327,7 +326,7 @@ class Connection(asyncio.BufferedProtocol):
             self._scheduled_send = asyncio.get_running_loop().call_soon(self._send)
 
     def _send(self) -> None:
-        """Send what was answered in this turn of the loop: one system call serves many answers."""
+        """Send all answers of this turn of the event loop in one system call."""
         self._scheduled_send = None
         out, self._out, self._out_bytes = self._out, [], 0
         if out and self._outbox is not None and self._transport is not None:
@@ -340,7 +339,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- backpressure
 
     def _regulate(self) -> None:
-        """Read while there is room for what comes, else not."""
+        """Pause or resume reading by the connection's limits."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -348,14 +347,14 @@ class Connection(asyncio.BufferedProtocol):
         if not self._state.regulate(has_room=has_room):
             return
         if has_room:
-            # The time that it waited for us is not held against the client.
+            # The time in which reading was paused does not count towards the client's timeouts.
             self._frame_began_ms = self._last_active_ms = self._host.now_ms()
             transport.resume_reading()
         else:
             transport.pause_reading()
 
     def _reserve(self) -> None:
-        """Account for the memory of a large frame before it grows; wait for room if there is none."""
+        """Reserve memory for a large frame before its buffer grows; if there is none, pause until there is."""
         growth = self._frames.needed_bytes - self._reserved_bytes
         if growth <= 0 or self._state.is_awaiting_memory:
             return
@@ -375,7 +374,7 @@ class Connection(asyncio.BufferedProtocol):
             self._regulate()
 
     def _release(self, frame: Frame) -> None:
-        """A request has been handled: the memory of a large one serves the next. There is one of them at a time."""
+        """Return the memory of a handled request. A connection has at most one large frame, whose buffer is reused."""
         if isinstance(frame, memoryview):
             self._host.budget.give_back(self._reserved_bytes)
             self._reserved_bytes = 0

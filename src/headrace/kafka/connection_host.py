@@ -1,4 +1,4 @@
-"""What a connection needs from the server that accepted it."""
+"""The interface of the server that a connection uses."""
 
 import asyncio
 from collections.abc import Coroutine

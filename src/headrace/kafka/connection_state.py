@@ -3,7 +3,7 @@
 Everything that decides whether a connection reads, begins a request or closes is here: `Connection` reports events and
 acts on the resulting state. Three state machines run side by side.
 
-`Phase`, the life of the connection:
+`Phase`, the lifecycle of the connection:
 
     ACCEPTED ──► SERVING ──► DRAINING ──► CLOSING ──► CLOSED      (each may also skip ahead to CLOSING or CLOSED)
 
@@ -29,18 +29,18 @@ class Phase(IntEnum):
     """Connected; the server has not admitted it yet."""
     SERVING = auto()
     DRAINING = auto()
-    """No request is begun; those in flight are answered."""
+    """No request is begun; requests in flight are answered."""
     CLOSING = auto()
-    """Nothing is read or begun; answers that were given before are sent, then the socket is closed."""
+    """Nothing is read or begun; answers that are ready are sent, then the socket is closed."""
     CLOSED = auto()
 
 
 class Dispatch(IntEnum):
     READY = auto()
     DISPATCHING = auto()
-    """Handlers are being called: a call from inside one of them must not begin the next request."""
+    """Handlers are being called: a reentrant call from one of them must not begin the next request."""
     BLOCKED = auto()
-    """A handler is a coroutine that has not ended, and the requests after it wait for that."""
+    """A handler's coroutine is running, and later requests wait until it ends."""
 
 
 class Intake(IntEnum):
@@ -70,7 +70,7 @@ INTAKES: Mapping[Intake, frozenset[Intake]] = {
 
 _S = TypeVar("_S", Phase, Dispatch, Intake)
 
-# Looked up for every request: a member of an enum costs more than a global name.
+# Looked up for every request: an enum member costs more than a global name.
 _SERVING = Phase.SERVING
 _READY, _DISPATCHING, _BLOCKED = Dispatch.READY, Dispatch.DISPATCHING, Dispatch.BLOCKED
 _READING, _PAUSED, _AWAITING_MEMORY = Intake.READING, Intake.PAUSED, Intake.AWAITING_MEMORY
@@ -88,11 +88,11 @@ class ConnectionState:
         self.dispatch = Dispatch.READY
         self.intake = Intake.READING
 
-    # -- questions
+    # -- queries
 
     @property
     def may_begin_request(self) -> bool:
-        """True while the phase and the request before it allow another one; limits are the caller's to check."""
+        """True while the phase and the previous request allow another one; the caller checks limits."""
         return self.phase is _SERVING and self.dispatch is not _BLOCKED
 
     @property
@@ -113,12 +113,12 @@ class ConnectionState:
         self.phase = _next(PHASES, self.phase, Phase.SERVING)
 
     def drain(self) -> None:
-        """Begin no more requests. A connection that is closing already does not."""
+        """Begin no more requests. No-op on a connection that is closing."""
         if self.phase < Phase.DRAINING:
             self.phase = _next(PHASES, self.phase, Phase.DRAINING)
 
     def close(self) -> bool:
-        """Begin to close; False if that was done before."""
+        """Begin to close; False if the connection is already closing."""
         if self.phase >= Phase.CLOSING:
             return False
         self.phase = _next(PHASES, self.phase, Phase.CLOSING)
@@ -130,31 +130,31 @@ class ConnectionState:
     # -- dispatch
 
     def begin_dispatch(self) -> bool:
-        """Enter the loop that calls handlers; False if it runs already, or waits for a coroutine."""
+        """Enter the dispatch loop; False if it is running, or blocked by a coroutine."""
         if self.dispatch is not _READY:
             return False
         self.dispatch = _DISPATCHING
         return True
 
     def block(self) -> None:
-        """The request that was just begun must end before the next one begins."""
+        """Block the next request until the current one, a coroutine, ends."""
         self.dispatch = _next(DISPATCHES, self.dispatch, _BLOCKED)
 
     def unblock(self) -> None:
-        """The coroutine has ended."""
+        """Allow the next request: the coroutine has ended."""
         if self.dispatch is not _BLOCKED:
             raise IllegalTransition("no request blocks the next one")
         self.dispatch = _READY
 
     def end_dispatch(self) -> None:
-        """Leave the loop that calls handlers. It stays blocked if a handler is a coroutine."""
+        """Leave the dispatch loop. It stays blocked while a handler's coroutine is running."""
         if self.dispatch is _DISPATCHING:
             self.dispatch = _READY
 
     # -- intake
 
     def regulate(self, *, has_room: bool) -> bool:
-        """Read exactly while there is room and memory; True if reading has to be paused or resumed for that."""
+        """Read exactly while there is room and memory; True if the caller must pause or resume reading."""
         intake = self.intake
         if intake is _AWAITING_MEMORY or has_room is (intake is _READING):
             return False
@@ -162,13 +162,13 @@ class ConnectionState:
         return True
 
     def await_memory(self) -> bool:
-        """Read no further until `memory_available`; True if reading has to be paused for that."""
+        """Stop reading until `memory_available`; True if the caller must pause reading."""
         was_reading = self.intake is _READING
         self.intake = _next(INTAKES, self.intake, _AWAITING_MEMORY)
         return was_reading
 
     def memory_available(self) -> None:
-        """Leaves reading paused: `regulate` resumes it."""
+        """End the wait for memory. Reading stays paused until `regulate` resumes it."""
         if self.intake is not _AWAITING_MEMORY:
             raise IllegalTransition("the connection is not waiting for memory")
         self.intake = _PAUSED

@@ -27,7 +27,7 @@ class FetchingConsumer:
         self._waits_on: list[Partition] = []
 
     def note_progress(self) -> None:
-        """What a consumer asks for says nothing that counts."""
+        """No-op: a consumer's fetch offset does not affect replication."""
 
     def wanted(self) -> Iterable[tuple[PartitionKey, PartitionFetch]]:
         return self._plan.wanted
@@ -41,7 +41,7 @@ class FetchingConsumer:
         return partition
 
     def preferred_replica(self, partition: Partition, offset: int) -> int:
-        """A follower in the consumer's rack that has what it wants (KIP-392)."""
+        """Return a follower in the consumer's rack that has the offset (KIP-392), or -1."""
         leading, services = partition.leading, self._ctx.services
         if not self._rack or leading is None or self._rack == services.settings.broker_rack:
             return NO_REPLICA
@@ -82,4 +82,4 @@ class FetchingConsumer:
         return False
 
     def note_answered(self, found: Sequence[PartitionSlice]) -> None:
-        """Nothing is remembered of a consumer but its session."""
+        """No-op: a consumer has no state besides its session."""

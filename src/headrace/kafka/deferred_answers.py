@@ -1,4 +1,4 @@
-"""Answers that rest on what a coordinator gives later."""
+"""Answers built from a coordinator's deferred results."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -11,12 +11,12 @@ A = TypeVar("A")
 
 
 def answer_with(result: Deferred[Result[T]], build: Callable[[Result[T]], A]) -> A | Deferred[A]:
-    """The answer that `build` makes of a result: at once if it is there, else when it comes."""
+    """Build the answer from a result: at once if it is ready, else deferred."""
     return answer_with_all([result], lambda results: build(results[0]))
 
 
 def answer_with_all(waited: Sequence[Deferred[Result[T]]], build: Callable[[list[Result[T]]], A]) -> A | Deferred[A]:
-    """The answer that `build` makes of all results, which are in the order of `waited`."""
+    """Build the answer when all results are ready; they are passed in the order of `waited`."""
 
     def hurry() -> None:
         for one in waited:

@@ -1,9 +1,9 @@
-"""Brokers that have just gone, which Metadata names for a while longer.
+"""Brokers whose lease has just ended, which Metadata lists for a while longer.
 
-A client that hears in one answer that a broker is gone, and that another leads what it led, may get the two mixed up:
-librdkafka 2.16 takes the partitions from the new leader again while it parts from the old broker, and asks once more a
-whole second later. Whoever hears of the new leader first goes on at once. Until its lease ended the broker was named
-anyway, dead or not, so that clients have to cope with a name that does not answer.
+A client that learns in one answer both that a broker is gone and that its partitions have a new leader may confuse the
+two: librdkafka 2.16 removes the partitions from the new leader again while it drops the old broker, and refreshes its
+metadata only a second later. A client that learns of the new leader first continues at once. The broker was listed
+until its lease ended anyway, dead or not, so clients must handle a listed broker that does not answer.
 """
 
 from headrace.model.ids import BrokerId
@@ -11,7 +11,7 @@ from headrace.model.image import ClusterImage
 from headrace.runtime.clock import Clock
 
 NAMED_FOR_MS = 5_000.0
-"""Clients look for a leader that they have lost about once in a second."""
+"""Clients that have lost a leader refresh their metadata about once per second."""
 
 
 class Departures:
@@ -20,13 +20,13 @@ class Departures:
         self._gone_at_ms: dict[BrokerId, float] = {}
 
     def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
-        """A listener of `Metadata`."""
+        """Record brokers whose lease has ended. A listener of `Metadata`."""
         for broker in old.alive_brokers():
             if not new.is_alive(broker.broker_id):
                 self._gone_at_ms[broker.broker_id] = self._clock.monotonic_ms()
 
     def recent(self) -> frozenset[BrokerId]:
-        """Those that have gone a short while ago; some may be back."""
+        """Return the brokers that left recently; some may have registered again."""
         if not self._gone_at_ms:
             return frozenset()
         since_ms = self._clock.monotonic_ms() - NAMED_FOR_MS

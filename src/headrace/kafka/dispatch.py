@@ -1,13 +1,13 @@
-"""The table of APIs: a handler registers itself beside its code, and ApiVersions is derived from the table.
+"""The table of APIs: a decorator registers each handler, and ApiVersions is derived from the table.
 
-A handler is called in the order in which requests arrive on a connection. What it returns decides when the next
-request of that connection may be handled; answers always leave in the order of the requests.
+Handlers are called in the order in which requests arrive on a connection. The return value decides when the next
+request of that connection may be handled; answers are always sent in the order of the requests.
 
 - a response (kio entity), or `Raw` buffers written by hand: done;
 - a `Deferred` of either: *dispatched*. The order is fixed (Produce has appended, Fetch waits for data), the next
-  request is handled at once and the answer comes later;
-- a coroutine of any of these: the next request of this connection waits until it is done (a `Deferred` that it
-  returns is not waited for);
+  request is handled at once and the answer follows later;
+- a coroutine of any of these: the next request of this connection waits until it ends (but not for a `Deferred` that
+  it returns);
 - `NO_ANSWER`: nothing is sent (Produce with acks=0).
 """
 
@@ -27,7 +27,7 @@ from headrace.runtime.deferred import Deferred
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """A response written by hand: everything after the frame's length, as buffers that are sent as they are."""
+    """A response encoded by hand: everything after the frame's length, as buffers that are sent unchanged."""
 
     buffers: Sequence[Part]
 
@@ -44,14 +44,14 @@ Answer = Entity | Raw | NoAnswer
 
 @dataclass(slots=True)
 class Peer:
-    """Who is at the other end of a connection; lives as long as it."""
+    """The client of a connection; one object per connection."""
 
     address: str
     local_endpoint: Endpoint
-    """Where this client reaches this broker: what Metadata tells it."""
+    """The address at which this client reached this broker, which Metadata returns to it."""
     client_software: str = "unknown"
     on_closed: dict[Hashable, Callable[[], None]] = field(default_factory=dict)
-    """Called when the connection is gone, for what lives only as long as it. Who ends before that takes itself out."""
+    """Callbacks for when the connection is lost, to end state bound to it. State that ends earlier removes its own."""
 
     @property
     def host(self) -> str:
@@ -60,7 +60,7 @@ class Peer:
 
 
 class Context(NamedTuple):
-    """What a handler knows beside the request itself."""
+    """The context of a request: services, peer and request header."""
 
     header: RequestHeader
     peer: Peer
@@ -77,17 +77,17 @@ class Context(NamedTuple):
 
 
 Q = TypeVar("Q")
-"""A request: kio's class of the newest version that is served. Older ones lack fields, read with `getattr`."""
+"""A request: kio's class of the newest served version. Older versions lack some fields, which `getattr` reads."""
 A = TypeVar("A", bound=Answer)
 
 Result: TypeAlias = A | Deferred[A] | Coroutine[Any, Any, A | Deferred[A]]
 Handler = Callable[[Context, Q], Result[A]]
 Read = Callable[[Frame, RequestHeader], Q]
-"""Reads a request; what it returns may refer to the frame, which lives until the handler has returned or ended."""
+"""Decodes a request. The result may refer to the frame, which is valid until the handler has returned or ended."""
 
 
 Refuse = Callable[[bytes | memoryview, int], bytes]
-"""Writes the answer (body, no header) to a request of a version that is advertised but not served."""
+"""Encodes the answer (body, no header) to a request of a version that is advertised but not served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def handles(
 
 
 class Route(NamedTuple):
-    """An API at one version, looked up once."""
+    """The handler and request decoder of an API at one version."""
 
     handler: Callable[[Context, Any], Any]
     read: Read[Any]
@@ -150,7 +150,7 @@ class Route(NamedTuple):
 
 @cache
 def route(api_key: int, api_version: int) -> Route | None:
-    """None unless this version of this API is served."""
+    """Return the route of an API version; None if it is not served."""
     api = APIS.get(api_key)
     if api is None or not api.min_served <= api_version <= api.max_version:
         return None

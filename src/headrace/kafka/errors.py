@@ -1,7 +1,7 @@
-"""Domain errors as Kafka's error codes: one table, looked up along the class's ancestors.
+"""The mapping of domain errors to Kafka's error codes: one table, looked up along the error class's ancestors.
 
-A code is chosen for what the client then does. Retriable ones make it try again by itself (a full disk, a log that is
-going away), the others reach the application.
+A code is chosen by the client's reaction: it retries a retriable one by itself (a full disk, a log that is being
+closed or deleted), and raises any other in the application.
 """
 
 from collections.abc import Mapping
@@ -126,7 +126,7 @@ _CODES: Mapping[type[BaseException], ErrorCode] = {
 
 
 def error_code(error: BaseException) -> ErrorCode:
-    """Kafka's code for an error; one that nobody thought of is an unknown server error."""
+    """Return Kafka's code for an error; UNKNOWN_SERVER_ERROR for one that is not in the table."""
     for ancestor in type(error).__mro__:
         code = _CODES.get(ancestor)
         if code is not None:
@@ -135,7 +135,7 @@ def error_code(error: BaseException) -> ErrorCode:
 
 
 def error_message(error: BaseException) -> str:
-    """What to tell the client: our own sentence, and nothing of an error that was not meant for it."""
+    """Return the message for the client: that of a domain error, and no details of any other."""
     if isinstance(error, errors.HeadraceError):
         return str(error)
     return "the broker met an unexpected error; its log says which"

@@ -1,7 +1,6 @@
-"""A fetch from its first look at the partitions to its answer: bytes from the log to the socket, never decoded.
+"""A fetch: locates slices of the logs, waits for data, and answers with bytes that are never decoded.
 
-`Fetch` does what all fetches have in common. How consumers and replicas differ is in `consumer_fetch.py` and
-`replica_fetch.py`.
+`Fetch` is common to all fetches; `consumer_fetch.py` and `replica_fetch.py` have the parts of consumers and replicas.
 """
 
 import asyncio
@@ -38,7 +37,7 @@ _SEND_FILE_FROM_BYTES = 32 * 1024
 
 
 class PartitionSlice(NamedTuple):
-    """What a look at one partition gave: where its bytes are, or why there are none."""
+    """The located slice of one partition, or the error that prevents it."""
 
     key: PartitionKey
     partition: Partition | None
@@ -47,38 +46,38 @@ class PartitionSlice(NamedTuple):
 
 
 class FetchClient(Protocol):
-    """The client of one fetch: what it wants, what it may read, and what it waits for."""
+    """The client of one fetch: decides which partitions it wants, how far it may read, and which events wake it."""
 
     def note_progress(self) -> None:
-        """Called once, first: take note of what the request says about the client."""
+        """Record what the request reports about the client's progress. Called once, first."""
 
     def wanted(self) -> Iterable[tuple[PartitionKey, PartitionFetch]]:
-        """The partitions to look at, in the order in which to serve them."""
+        """Return the partitions to check, in the order in which to serve them."""
 
     def partition(self, key: PartitionKey) -> Partition:
-        """The partition, if this broker may serve the client from it; raises the reason if not."""
+        """Return the partition if this broker may serve the client from it; else raise the reason."""
 
     def preferred_replica(self, partition: Partition, offset: int) -> int:
-        """The broker that the client should read from instead; -1 for none."""
+        """Return the broker that the client should read from instead; -1 for none."""
 
     def slice(
         self, partition: Partition, offset: int, max_bytes: int, waiter: DataWaiter, *, at_least_one: bool
     ) -> Slice | None:
-        """The bytes that the client may read. Where it must wait for them, the waiter is called later."""
+        """Return the slice that the client may read. If it must wait for one, the waiter is called later."""
 
     def must_be_answered(self) -> bool:
         """Whether the answer must not wait for data."""
 
     def wait(self, waiter: DataWaiter, found: Sequence[PartitionSlice]) -> None:
-        """Have the waiter called when there may be more to read."""
+        """Register the waiter, to be called when there may be more to read."""
 
     def stop_waiting(self, waiter: DataWaiter) -> None: ...
 
     def must_name(self, key: PartitionKey) -> bool:
-        """Whether an incremental answer must name a partition of which it has no news."""
+        """Whether an incremental answer must include the partition even if nothing changed."""
 
     def note_answered(self, found: Sequence[PartitionSlice]) -> None:
-        """Called before the answer with this is made."""
+        """Update the client's state for an answer with these slices. Called before the answer is built."""
 
 
 class Fetch:
@@ -125,7 +124,7 @@ class Fetch:
     # -- waiting
 
     def data_arrived(self) -> None:
-        """Look again, once for all that arrives in this turn of the loop."""
+        """Schedule one check for all data that arrives in this turn of the event loop."""
         if not self._is_due:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._look_again)
@@ -157,7 +156,7 @@ class Fetch:
         else:
             answer.resolve(result)
 
-    # -- looking: which bytes, without reading them
+    # -- locating the slices, without reading them
 
     def _look(self) -> list[PartitionSlice]:
         left_bytes = self._max_bytes
@@ -189,11 +188,11 @@ class Fetch:
         except HeadraceError as error:
             failed = self._failed(key, error_code(error))
             if isinstance(error, CorruptBatch) and partition is not None and partition.is_replicated:
-                # The way to the offset is not what was written: nothing of that segment is to be relied upon.
+                # A batch before the offset is corrupt: nothing in that segment can be trusted.
                 partition.on_damaged(partition, partition.log.segment_start(wanted.offset))
                 failed = self._failed(key, ErrorCode.kafka_storage_error)
             if isinstance(error, OffsetOutOfRange) and partition is not None:
-                # A replica goes on from there.
+                # A replica continues from the log start.
                 start, high_watermark = partition.log.start_offset, partition.high_watermark
                 failed = failed._replace(high_watermark=high_watermark, log_start_offset=start)
             return PartitionSlice(key, None, failed, None)
@@ -223,7 +222,7 @@ class Fetch:
     # -- reading
 
     def _read(self, found: Sequence[PartitionSlice]) -> Answer | Deferred[Answer]:
-        """The answer at once if the page cache has every byte; else a worker thread reads."""
+        """Answer at once if every byte is in the page cache; else read in a worker thread."""
         self._client.note_answered(found)
         parts: list[FetchedPartition] = []
         for item in found:
@@ -250,7 +249,7 @@ class Fetch:
                 parts = [self._told_of_damage(*each) for each in zip(found, limits, read.result(), strict=True)]
                 answer.resolve(self._reply(found, parts))
                 return
-            # Whatever it was, the client gets an answer: nothing behind this one could be answered otherwise.
+            # Answer on any error: answers are sent in order, so a missing one would block all later ones.
             log.error("reading for a fetch failed", exc_info=error)
             answer.resolve(self._reply(found, [self._failed(item.key, error_code(error)) for item in found]))
 
@@ -265,7 +264,7 @@ class Fetch:
         partition = item.partition
         assert partition is not None
         assert limits is not None
-        # What was cut off while it was read was not damaged.
+        # A log that was truncated during the read is not damaged.
         if partition.leader_epoch == limits.leader_epoch and partition.log.end_offset >= limits.end_offset:
             partition.on_damaged(partition, part.offset)
         return self._failed(item.key, ErrorCode.kafka_storage_error)
@@ -292,36 +291,37 @@ class Fetch:
 
 
 def hosted_partition(ctx: Context, key: PartitionKey) -> Partition:
-    """The partition of this broker with this topic name or id; raises what says why there is none."""
+    """Return this broker's replica of the partition, by topic name or id; raise the reason if there is none."""
     table = ctx.services.partitions
     topic, index = key
     return table.get(topic, index) if isinstance(topic, str) else table.by_id(topic, index)
 
 
 def _without_waiting(cut: Slice) -> Part | None:
-    """The bytes if the page cache has them: small ones copied, large ones as a range to be sent from there."""
+    """Return the slice's bytes if they are in the page cache: a copy if small, a file range for `sendfile` if large."""
     if cut.length < _SEND_FILE_FROM_BYTES:
         return cut.file.read_cached(cut.position, cut.length)
     return FileRange(cut.file, cut.position, cut.length) if cut.file.is_cached(cut.position, cut.length) else None
 
 
 class Damaged(NamedTuple):
-    """What was to be sent is not what was written."""
+    """A corrupt batch in a slice that was read."""
 
     offset: int
 
 
 def _is_to_be_checked(item: PartitionSlice) -> bool:
-    """Whether another replica has what may have gone bad here: what lies on disk for long is checked before it is sent.
+    """Whether to check a slice for bit rot before it is sent: in closed segments of replicated partitions.
 
-    What is new is in the page cache as it was written, after its checksum was checked.
+    Those have been on disk for long, and another replica has the data. Newer batches are in the page cache as they were
+    written, after a check of their checksum.
     """
     partition = item.partition
     return item.slice is not None and item.slice.is_closed and partition is not None and partition.is_replicated
 
 
 def _limits_of(item: PartitionSlice) -> BatchLimits | None:
-    """None for what is sent as it is."""
+    """Return the limits to check a slice against; None if it is sent unchecked."""
     if item.partition is None or not _is_to_be_checked(item):
         return None
     return BatchLimits(item.partition.log.end_offset, item.partition.leader_epoch)
@@ -350,7 +350,7 @@ def _read_one(item: PartitionSlice, cut: Slice, limits: BatchLimits | None) -> F
 
 
 def _with_aborted(item: PartitionSlice, part: FetchedPartition) -> FetchedPartition:
-    """With the aborted transactions among the records, if there are any."""
+    """Add the aborted transactions within the records, if any."""
     if item.partition is None or item.slice is None or not part.records or not item.partition.log.aborted:
         return part
     cut = item.slice
@@ -364,7 +364,7 @@ def _with_aborted(item: PartitionSlice, part: FetchedPartition) -> FetchedPartit
 def answer_with(
     ctx: Context, parts: Sequence[tuple[PartitionKey, FetchedPartition]], *, error: ErrorCode, session_id: int
 ) -> Raw:
-    """Partitions of one topic that follow each other share its entry."""
+    """Build the answer; consecutive partitions of one topic share its entry."""
     topics: list[tuple[TopicKey, list[FetchedPartition]]] = []
     last: TopicKey | None = None
     for key, part in parts:

@@ -5,13 +5,13 @@ The four kinds of request, by session id and epoch:
     id 0,  epoch -1   sessionless, everything in the request counts
     id n,  epoch -1   the same, and session n ends
     id any, epoch 0   a full request that starts a new session (id n ends)
-    id n,  epoch > 0  incremental: changes to what session n remembers; n must exist, the epoch must be the next one
+    id n,  epoch > 0  incremental: changes to the partitions of session n; n must exist, the epoch must be the next one
 
-A session of a replica is looked at only where something has happened (`changed_partitions.py`): its plan has what the
-request names. There is one for each replica.
+In a replica's session only changed partitions are checked (`changed_partitions.py`): its plan has just the partitions
+that the request names. Each replica has one session.
 
-All sessions together remember at most `PARTITIONS_MAX` partitions. A client that asks for more gets no session, and
-names its partitions each time.
+All sessions together have at most `PARTITIONS_MAX` partitions. A client that exceeds this gets no session, and names
+its partitions in each request.
 """
 
 from collections import OrderedDict
@@ -37,7 +37,7 @@ class InvalidSessionEpoch(HeadraceError): ...
 
 
 class SessionTopicIdMismatch(HeadraceError):
-    """A session was begun with topic names and goes on with ids, or the other way round."""
+    """A session was begun with topic names and continued with topic ids, or the other way round."""
 
 
 class PartitionKey(NamedTuple):
@@ -46,26 +46,26 @@ class PartitionKey(NamedTuple):
 
 
 class PartitionFetch(NamedTuple):
-    """What a client wants of one partition."""
+    """A client's fetch parameters for one partition."""
 
     offset: int
     max_bytes: int
     current_leader_epoch: int
     last_fetched_epoch: int
     log_start_offset: int = -1
-    """Of a replica's own log."""
+    """The start of the replica's own log."""
 
 
 @dataclass(slots=True)
 class _Told:
-    """What the client was last told of a partition, to tell it again only when it changed."""
+    """The last values sent to the client for a partition: an incremental answer includes it only if they changed."""
 
     high_watermark: int = -1
     log_start_offset: int = -1
 
 
 class ReplicaChanges(Protocol):
-    """`changed_partitions.ChangedPartitions`, as far as it matters here."""
+    """The part of `changed_partitions.ChangedPartitions` that sessions use."""
 
     replica_id: BrokerId
 
@@ -80,9 +80,9 @@ class FetchSession:
         self.last_used_ms = now_ms
         self.wanted: OrderedDict[PartitionKey, PartitionFetch] = OrderedDict()
         self.waiting: Callable[[], None] | None = None
-        """Ends the wait of the request under way: the one behind it has changed what it waits for."""
+        """Ends the wait of the request in flight, when the next one has changed the session's partitions."""
         self.changes: ReplicaChanges | None = None
-        """Of a replica's session."""
+        """Set in a replica's session only."""
         self._told: dict[PartitionKey, _Told] = {}
 
     def change(
@@ -95,7 +95,7 @@ class FetchSession:
             self._told.pop(key, None)
 
     def is_news(self, key: PartitionKey, part: FetchedPartition) -> bool:
-        """Whether an incremental answer must name this partition."""
+        """Whether an incremental answer must include this partition; records the values as sent."""
         told = self._told.setdefault(key, _Told())
         if part.error_code:
             told.high_watermark = -1
@@ -116,12 +116,12 @@ class FetchSession:
             self.changes.close()
 
     def served(self, key: PartitionKey) -> None:
-        """A partition that just got its share goes to the back, so that none starves under max bytes."""
+        """Move a partition that was just served to the back, so that none starves under max bytes."""
         self.wanted.move_to_end(key)
 
 
 class FetchPlan(NamedTuple):
-    """What one request asks for: the partitions in the order to serve them, and the session behind it, if any."""
+    """A resolved request: its partitions in the order to serve them, and its session, if any."""
 
     wanted: Sequence[tuple[PartitionKey, PartitionFetch]]
     session: FetchSession | None
@@ -186,7 +186,7 @@ class FetchSessions:
         return FetchPlan(everything, session, session_id, is_incremental=True, forgotten=forgotten)
 
     def only_for(self, session: FetchSession, changes: ReplicaChanges) -> None:
-        """This is the session of a replica from now on. Another one that it had before is over."""
+        """Make this the replica's only session: end any earlier one."""
         session.changes = changes
         for other in tuple(self._sessions.values()):
             former = other.changes
@@ -202,7 +202,7 @@ class FetchSessions:
         return partitions + sum(len(session.wanted) for session in self._sessions.values()) <= PARTITIONS_MAX
 
     def _begin(self, by_id: bool, now_ms: float) -> FetchSession | None:
-        """A new session, in place of the least recently used one if that has been idle for long; None if full."""
+        """Begin a session, evicting the least recently used one if it has been idle for long; None if full."""
         if len(self._sessions) >= self._slots:
             oldest_id, oldest = next(iter(self._sessions.items()), (0, None))
             if oldest is None or now_ms - oldest.last_used_ms < _EVICT_AFTER_MS:

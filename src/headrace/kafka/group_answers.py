@@ -1,4 +1,4 @@
-"""What clients are told of consumer groups (KIP-848) and of share groups (KIP-932) in the same words.
+"""Answers that consumer groups (KIP-848) and share groups (KIP-932) have in common.
 
 `response` is the class of the answer, which differs between the two and between versions.
 """
@@ -25,7 +25,7 @@ _NOT_DESCRIBED = {"group_state": "", "group_epoch": 0, "assignment_epoch": 0, "a
 
 
 def heartbeat_answer(ctx: Context, response: type[R], result: Result[Beat], interval_ms: int) -> R:
-    """What a member is told that sent a heartbeat."""
+    """Build the answer to a member's heartbeat."""
     if result.error is not None:
         return heartbeat_refused(response, error_code(result.error), error_message(result.error))
     beat, assignment = result.get(), None
@@ -61,7 +61,7 @@ def heartbeat_refused(response: type[R], error: ErrorCode, message: str | None) 
 
 
 def describe_groups(ctx: Context, response: type[R], request: Any, describe: Callable[[str], dict[str, object]]) -> R:
-    """Each group that was asked for: the fields that `describe` gives, or the error that it raises."""
+    """Describe each requested group by the fields that `describe` returns, or the error that it raises."""
     operations = authorized_operations.on_group(request.include_authorized_operations)
     groups: list[Any] = []
     for group_id in request.group_ids:
@@ -74,7 +74,7 @@ def describe_groups(ctx: Context, response: type[R], request: Any, describe: Cal
 
 
 def described_assignment(ctx: Context, places: StoredPlaces) -> Any:
-    """The partitions of a member, of topics that are still there."""
+    """Return a member's assignment, without topics that no longer exist."""
     schema, names = ctx.schema, ctx.services.metadata.image.topic_names
     return make(
         schema.Assignment,

@@ -1,4 +1,4 @@
-"""Who leads instead (KIP-951): told with a refusal, so that a client need not ask for metadata before it goes on."""
+"""The current leader in error answers (KIP-951), so that a client can retry there without a metadata refresh."""
 
 from collections.abc import Iterable
 
@@ -9,11 +9,11 @@ from headrace.model.ids import NO_LEADER, BrokerId, TopicName
 from headrace.protocol.fast import NodeEndpoint, TopicKey
 
 LEADER_ERRORS = frozenset((ErrorCode.not_leader_or_follower.value, ErrorCode.fenced_leader_epoch.value))
-"""The refusals that come with the current leader."""
+"""The error codes that are sent with the current leader."""
 
 
 def current_leader(ctx: Context, topic: TopicKey | None, index: int) -> tuple[int, int] | None:
-    """Broker id and leader epoch; None where nobody leads who can be reached, or there is no such partition."""
+    """Return broker id and leader epoch; None if the partition has no live leader or does not exist."""
     image = ctx.services.metadata.image
     if topic is None:
         return None
@@ -25,7 +25,7 @@ def current_leader(ctx: Context, topic: TopicKey | None, index: int) -> tuple[in
 
 
 def endpoints_of(ctx: Context, leaders: Iterable[tuple[int, int] | None]) -> list[NodeEndpoint]:
-    """Where these leaders are, each once."""
+    """Return the endpoints of these leaders, without duplicates."""
     services = ctx.services
     nodes = []
     for broker_id in dict.fromkeys(leader[0] for leader in leaders if leader is not None):

@@ -1,8 +1,8 @@
-"""What goes out on a connection: bytes, and ranges of files that go from the page cache to the socket.
+"""The send queue of a connection: bytes, and file ranges that go from the page cache to the socket.
 
 A file range is sent by `sendfile`, so its bytes never enter this process. The event loop's transport cannot do that, so
-answers are written to the socket directly, in order, as far as it takes them; the rest waits until it takes more.
-The transport itself is used for reading and for closing only, and never has anything to write.
+answers are written to the socket directly, in order; the rest waits until the socket is writable again. The transport
+is used only for reading and closing, and never has anything to write.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _BUFFERS_PER_CALL = 256
 
 
 class FileRange:
-    """Bytes of a file, by place. The file stays open for as long as a range refers to it."""
+    """A range of bytes in a file. The file stays open as long as a range refers to it."""
 
     __slots__ = ("file", "length", "position")
 
@@ -36,7 +36,7 @@ Part = Buffer | FileRange
 
 class Outbox:
     def __init__(self, transport: asyncio.Transport, on_room: Callable[[], None]) -> None:
-        """`on_room` is called when everything that had to wait has been sent."""
+        """`on_room` is called when all queued bytes have been sent."""
         self._transport = transport
         self._fd: int = transport.get_extra_info("socket").fileno()
         self._on_room = on_room
@@ -47,31 +47,31 @@ class Outbox:
 
     @property
     def is_full(self) -> bool:
-        """The client takes answers more slowly than it asks."""
+        """True if the client reads answers more slowly than it sends requests."""
         return self.pending_bytes > _FULL_AT_BYTES
 
     def send(self, parts: Sequence[Part]) -> None:
-        """Send all of `parts`, after everything before them."""
+        """Send `parts` after everything queued before them."""
         self._parts.extend(parts)
         self.pending_bytes += sum(map(len, parts))
         if self._waiting_fd is None:
             self._write()
 
     def close_when_empty(self) -> None:
-        """Close the connection as soon as what is pending has been sent."""
+        """Close the connection as soon as all pending bytes have been sent."""
         if self._parts:
             self._closes_when_empty = True
         else:
             self._transport.close()
 
     def abandon(self) -> None:
-        """The connection is gone: nothing more is sent."""
+        """Discard everything pending: the connection is lost."""
         self._parts.clear()
         self.pending_bytes = 0
         self._stop_waiting()
 
     def _write(self) -> None:
-        """Write as much as the socket takes."""
+        """Write as much as the socket accepts."""
         parts = self._parts
         try:
             try:
@@ -80,7 +80,7 @@ class Outbox:
             except BlockingIOError:
                 self._wait()
         except OSError:
-            # The client is gone, a file cannot be read, or there is no descriptor left to wait with.
+            # The client has disconnected, a file cannot be read, or no descriptor is left to wait with.
             self.abandon()
             self._transport.abort()
 
@@ -113,7 +113,7 @@ class Outbox:
 
     def _wait(self) -> None:
         if self._waiting_fd is None:
-            # A descriptor of its own, since the event loop watches the transport's for reading.
+            # A duplicate descriptor, since the event loop watches the transport's for reading.
             self._waiting_fd = os.dup(self._fd)
             asyncio.get_running_loop().add_writer(self._waiting_fd, self._on_writable)
 

@@ -1,7 +1,7 @@
-"""Getting every version of every API ready in the background, newest first.
+"""Background loading of the schemas of every version of every API, newest first.
 
-The first request of a version loads its schema, which would keep the event loop from everybody else for some
-milliseconds each time that a new kind of client connects.
+Otherwise the first request of a version would load its schema, and block the event loop for some milliseconds each time
+a new kind of client connects.
 """
 
 import threading
@@ -19,7 +19,7 @@ class Preload:
         self._thread.start()
 
     def stop(self) -> None:
-        """Returns when nothing is being loaded any more, which is soon."""
+        """Stop loading and join the thread, which ends after the schema in progress."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join()

@@ -1,9 +1,9 @@
-"""Batches on their way into topics that have a codec of their own (`compression.type` other than `producer`).
+"""Recompression of batches for topics with their own codec (`compression.type` other than `producer`).
 
-Only Produce for such topics comes here. A batch in another codec is taken out of it and put into the topic's, in a
-worker thread unless it is small; everything else about it, producer and sequence included, stays, and the checksum is
-made anew. What may be written is decided as always, when it is appended: with the size that the batch then has.
-Requests of one connection stay in order, since the next one is not begun before this one's batches are in the log.
+Only Produce to such topics uses it. A batch in another codec is decompressed and compressed with the topic's, in a
+worker thread unless it is small. All else, such as producer and sequence, stays; the checksum is recomputed. The append
+validates the batch as always, by its new size. Requests of one connection stay in order, since the next one is not
+begun before this one's batches are in the log.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ from headrace.replication.partitions import PartitionTable
 _NAME, _PRODUCER = "compression.type", "producer"
 _GZIP_DEFAULT = -1
 _AT_ONCE_BYTES = 4 * 1024
-"""Uncompressed batches up to this size are compressed where they are; nobody knows how large a compressed one is."""
+"""Uncompressed batches up to this size are compressed on the event loop; a compressed one's real size is unknown."""
 _MAX_AT_A_TIME = 2
-"""Batches in work: a small one may turn out to be large, and flushes want worker threads, too."""
+"""Concurrent recompressions: a small batch may decompress to a large one, and flushes need worker threads, too."""
 
 Refused = dict[tuple[TopicKey, int], HeadraceError]
-"""Partitions whose batch cannot be taken out of its codec."""
+"""Partitions whose batch cannot be decompressed."""
 
 
 class Recompressor:
@@ -44,7 +44,7 @@ class Recompressor:
 
     @property
     def is_needed(self) -> bool:
-        """Whether there is any topic with a codec of its own. Looked up once for each image."""
+        """Whether any topic has its own codec. Computed once per image."""
         image = self._metadata.image
         if image is not self._image:
             self._image = image
@@ -54,7 +54,7 @@ class Recompressor:
         return self._is_needed
 
     def concerns(self, request: ProduceRequest) -> bool:
-        """Whether a batch of this request is for a topic with another codec than its own."""
+        """Whether a batch of this request has another codec than its topic."""
         return any(
             self._target_for(topic, index, records) is not None
             for topic, partitions in request.topics
@@ -62,7 +62,7 @@ class Recompressor:
         )
 
     async def recompress(self, request: ProduceRequest) -> tuple[ProduceRequest, Refused]:
-        """The request with each batch in the codec of its topic."""
+        """Return the request with each batch in its topic's codec, and the partitions that failed."""
         topics: list[tuple[TopicKey, list[PartitionData]]] = []
         refused: Refused = {}
         for topic, partitions in request.topics:
@@ -79,7 +79,7 @@ class Recompressor:
         return request._replace(topics=topics), refused
 
     def _target_for(self, topic: TopicKey, index: int, records: memoryview | None) -> "CompressionTarget | None":
-        """What to put a batch into; None if it stays as it is, or will be refused."""
+        """Return the compression for a batch; None if it stays unchanged, or will be refused."""
         table = self._partitions
         try:
             partition = table.get(topic, index) if isinstance(topic, str) else table.by_id(topic, index)
@@ -98,7 +98,7 @@ class Recompressor:
 
 
 class CompressionTarget(NamedTuple):
-    """What a topic's batches are recompressed to."""
+    """The codec and level of a topic's batches."""
 
     codec: Codec
     level: int | None = None
@@ -106,7 +106,7 @@ class CompressionTarget(NamedTuple):
 
 
 def target_of(settings: TopicSettings) -> CompressionTarget | None:
-    """None where batches stay in the producer's codec."""
+    """Return a topic's compression; None if batches stay in the producer's codec."""
     match settings.compression_type:
         case "uncompressed":
             return CompressionTarget(Codec.NONE)
@@ -123,12 +123,12 @@ def target_of(settings: TopicSettings) -> CompressionTarget | None:
 
 
 def recompressed(batch: Buffer, target: CompressionTarget) -> bytes:
-    """A batch in another codec; `CorruptBatch` if it is damaged."""
+    """Recompress a batch; raises `CorruptBatch` if it is damaged."""
     header = check_batch(batch)
     body = compress(target.codec, decompressed(batch, header), target.level)
     return seal(header._replace(attributes=header.attributes & ~CODEC_MASK | target.codec), body)
 
 
 def _is_sane(records: memoryview, settings: TopicSettings) -> bool:
-    """Whether it is one batch of a size that is allowed; what is wrong otherwise is told when it is to be appended."""
+    """Whether it is exactly one batch of an allowed size; if not, the append raises the error."""
     return HEADER_SIZE <= len(records) <= settings.max_message_bytes and read_header(records).size == len(records)

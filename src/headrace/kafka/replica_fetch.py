@@ -1,4 +1,4 @@
-"""The fetch of a follower: records up to the end of the log. The offset that it asks for says what it has."""
+"""The fetch of a follower: records up to the end of the log. Its fetch offset reports how far it has replicated."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ _LOOK_AT_ALL_EVERY_MS = 30_000.0
 class FetchingReplica:
     """A follower as the client of one fetch (`FetchClient`).
 
-    In a session, only those partitions are looked at where something may have happened.
+    In a session, only partitions that may have changed are checked.
     """
 
     __slots__ = ("_changes", "_ctx", "_named", "_plan", "_replica_epoch", "_replica_id", "_waits_on")
@@ -42,7 +42,7 @@ class FetchingReplica:
                 ctx.services.fetch_sessions.only_for(session, self._changes)
 
     def note_progress(self) -> None:
-        """Count what the replica has: all below the offset it asks for, if its leader epoch and history are ours."""
+        """Record how far the replica is: up to its fetch offset, if its leader epoch and history match this log."""
         now_ms = self._ctx.services.clock.monotonic_ms()
         changes, session = self._changes, self._plan.session
         told: Iterable[tuple[PartitionKey, PartitionFetch]] = self._plan.wanted
@@ -50,7 +50,7 @@ class FetchingReplica:
             for key in self._plan.forgotten:
                 changes.forget(key)
             if changes.broker_epoch != self._replica_epoch:
-                # It has another place in the cluster: what it told under the former one is told again.
+                # The replica has a new broker epoch: record all of its offsets under it.
                 changes.broker_epoch = self._replica_epoch
                 told = session.wanted.items()
             changes.contact_ms = now_ms
@@ -66,7 +66,7 @@ class FetchingReplica:
                     changes.watch(key, partition)
                 self._count(partition, wanted, now_ms)
             except HeadraceError:
-                continue  # The look that follows says why.
+                continue  # The slice reports the error.
 
     def _count(self, partition: Partition, wanted: PartitionFetch, now_ms: float) -> None:
         partition.check_epoch(wanted.current_leader_epoch)
@@ -84,8 +84,8 @@ class FetchingReplica:
     def partition(self, key: PartitionKey) -> Partition:
         partition = hosted_partition(self._ctx, key)
         partition.check_leading()
-        # A replica that the leader does not know yet is refused, so that it asks again: where nothing is written,
-        # nothing else would make it say how far it is.
+        # A replica that the leader does not know yet is refused, so that it retries: in an idle partition nothing
+        # else would make it report its offset.
         partition.led_for(self._replica_id)
         return partition
 
@@ -101,8 +101,8 @@ class FetchingReplica:
     def must_name(self, key: PartitionKey) -> bool:
         """Whether this request names the partition: the replica may have ignored earlier answers about it.
 
-        It does so while it follows nobody, and where a later request says something else, which may arrive here before
-        the answer to the earlier one is made.
+        It ignores them while it has no leader, and where a later request changes the partition, which may arrive here
+        before the earlier one is answered.
         """
         return key in self._named
 
@@ -121,7 +121,7 @@ class FetchingReplica:
         return partition.slice_for_replica(offset, max_bytes, at_least_one=at_least_one)
 
     def _is_throttled(self, partition: Partition) -> bool:
-        """Whether a reassignment brings this replica in, and it has not caught up yet."""
+        """Whether a reassignment adds this replica, and it has not caught up yet."""
         state = partition.state
         return (
             state is not None
@@ -147,7 +147,7 @@ class FetchingReplica:
         self._waits_on.clear()
 
     def note_answered(self, found: Sequence[PartitionSlice]) -> None:
-        """Spend the throttle's share, and forget what is due of partitions that this answer covers."""
+        """Charge the throttle, and clear `due` for the partitions that this answer covers in full."""
         services = self._ctx.services
         for item in found:
             if item.slice is not None and item.partition is not None and self._is_throttled(item.partition):

@@ -1,4 +1,4 @@
-"""The listener for Kafka clients: admits connections, watches over them, closes them in good order."""
+"""The listener for Kafka clients: admits connections, closes idle and stalled ones, drains them on shutdown."""
 
 import asyncio
 import errno
@@ -46,10 +46,10 @@ class KafkaServer:
         self._progress = asyncio.Event()
         self._endpoint: Endpoint | None = None
 
-    # -- life
+    # -- start and stop
 
     async def start(self) -> Endpoint:
-        """Listen; the address that is bound, with the real port where 0 was asked for."""
+        """Listen and return the bound address, with the real port if port 0 was requested."""
         listen = self._settings.listen
         loop = asyncio.get_running_loop()
         try:
@@ -67,7 +67,7 @@ class KafkaServer:
         return self._endpoint
 
     async def stop(self, timeout_s: float) -> None:
-        """Take no more requests, answer those under way, then close. Long polls are answered by whoever ends them."""
+        """Accept no more requests, answer those in flight (long polls at once), then close all connections."""
         if self._server is not None:
             self._server.close()
         if self._sweeper is not None:
@@ -84,7 +84,7 @@ class KafkaServer:
             connection.abort()
 
     async def _wait_until(self, holds: Callable[[], bool], timeout_s: float) -> None:
-        """Wait until `holds`, looking each time that a connection has answered or closed, or for as long as allowed."""
+        """Wait until `holds()` or the timeout; checked each time a connection has drained or closed."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while not holds():
@@ -95,7 +95,7 @@ class KafkaServer:
     def connection_count(self) -> int:
         return len(self._connections)
 
-    # -- what connections ask for
+    # -- ConnectionHost
 
     def now_ms(self) -> float:
         return self.services.clock.monotonic_ms()
@@ -130,7 +130,7 @@ class KafkaServer:
         self._progress.set()
 
     def drained(self) -> None:
-        """A connection that takes no more requests has answered its last one."""
+        """Note that a draining connection has answered its last request."""
         self._progress.set()
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
@@ -139,7 +139,7 @@ class KafkaServer:
         task.add_done_callback(self._tasks.discard)
 
     async def _sweep(self) -> None:
-        """Close connections that have been silent too long, sooner where they owe us the rest of a frame."""
+        """Periodically close connections that have been idle too long, or stalled inside a frame."""
         idle_ms = self._settings.connections_max_idle_ms
         stall_ms = self._settings.request_read_timeout_ms
         while True:
@@ -149,12 +149,12 @@ class KafkaServer:
 
 
 def _address(name: Any) -> tuple[str, int]:
-    """Host and port of a socket name; a socket that is gone already has none."""
+    """Return host and port of a socket name; a socket that is already closed has none."""
     return (str(name[0]), int(name[1])) if name else ("unknown", 0)
 
 
 def why_not_listening(listen: Endpoint, error: OSError, flag: str) -> str:
-    """What to tell whoever starts a broker; `flag` is the option that says where to listen."""
+    """Return the error message for the operator; `flag` is the option with the address to listen on."""
     code = error.errno
     if code == errno.EADDRINUSE or "in use" in str(error):
         return f"cannot listen on {listen}: another program uses this port; stop it, or use another {flag}"

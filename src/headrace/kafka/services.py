@@ -1,4 +1,4 @@
-"""What handlers may use, wired together once in `app`."""
+"""The services that handlers use, wired together once in `app`."""
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
@@ -24,14 +24,14 @@ from headrace.transactions.service import TransactionService
 
 
 class Locator(Protocol):
-    """A kind of coordinator, for FindCoordinator."""
+    """Locates the coordinators of one key type, for FindCoordinator."""
 
     async def ensure_topic(self) -> None:
-        """Create its internal topic if it is not there."""
+        """Create the internal topic if it does not exist."""
         ...
 
     def leader_for(self, key: str) -> BrokerId:
-        """The broker that coordinates a key."""
+        """Return the broker that coordinates a key."""
         ...
 
 
@@ -47,24 +47,23 @@ class Services:
     expiries: Expiries
     """Timeouts of answers that wait for a commit."""
     workers: Executor
-    """Threads for what may block: cold reads, searches in the log, durable checkpoints."""
+    """Threads for blocking work: cold reads, searches in the log, durable checkpoints."""
     recompressor: Recompressor
     groups: GroupService
     transactions: TransactionService
     queues: QueueService
     share_sessions: ShareSessions
     departures: Departures
-    """Brokers that Metadata names though they are not alive any more."""
+    """Brokers that Metadata still lists though they are no longer alive."""
     coordinators: Mapping[int, Locator] = field(default_factory=dict)
     """By FindCoordinator's key type: 0 groups, 1 transactions, 2 share groups."""
 
     http_listeners: str = ""
-    """Where this broker serves queues over HTTP, for who asks for its settings; empty if nowhere."""
+    """The listeners for queues over HTTP, as DescribeConfigs shows them; empty if there are none."""
     leader_throttle: Throttle = field(default_factory=lambda: Throttle(lambda: UNLIMITED_BYTES_PER_S, 0.0))
-    """Of what is sent to replicas that a reassignment brings in."""
+    """Limits the bytes sent to replicas that a reassignment adds."""
     is_certain: Callable[[], bool] = lambda: True
-    """Whether nobody can have taken this broker for dead: while it is not, only what all replicas in sync have is
-    acknowledged."""
+    """True while this broker's lease is provably live; otherwise acks=1 waits like acks=all."""
 
     @property
     def shares(self) -> ShareService:
@@ -73,5 +72,5 @@ class Services:
 
     @property
     def settings(self) -> BrokerSettings:
-        """The broker's settings in force now."""
+        """The broker's effective settings."""
         return self.metadata.settings

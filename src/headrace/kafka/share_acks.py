@@ -1,4 +1,4 @@
-"""Acknowledgements of share groups as they come in ShareFetch and ShareAcknowledge: read, checked, and done."""
+"""Acknowledgements of share groups, from ShareFetch and ShareAcknowledge: decoded, checked and applied."""
 
 import asyncio
 import logging
@@ -14,11 +14,11 @@ from headrace.queues.share.service import SharePartitionId
 log = logging.getLogger(__name__)
 
 Outcomes = dict[SharePlace, HeadraceError | None]
-"""What was acknowledged, each with what was wrong with it, if anything was."""
+"""The result for each acknowledged partition: None, or the error."""
 
 
 def places_of(topics: Iterable[Any]) -> list[SharePlace]:
-    """The partitions that a request names; without those whose topic has no id."""
+    """Return the partitions that a request names, except of topics without an id."""
     return [
         SharePlace(topic.topic_id, partition if isinstance(partition, int) else partition.partition_index)
         for topic in topics
@@ -28,7 +28,7 @@ def places_of(topics: Iterable[Any]) -> list[SharePlace]:
 
 
 def acknowledgements(request: Any) -> dict[SharePlace, list[AckBatch]]:
-    """What a request acknowledges, by partition."""
+    """Return a request's acknowledgements by partition."""
     return {
         SharePlace(topic.topic_id, partition.partition_index): [
             AckBatch(batch.first_offset, batch.last_offset, batch.acknowledge_types)
@@ -44,7 +44,7 @@ def acknowledgements(request: Any) -> dict[SharePlace, list[AckBatch]]:
 async def acknowledge(
     ctx: Context, session: ShareSession, batches_by_place: Mapping[SharePlace, list[AckBatch]], *, may_renew: bool
 ) -> Outcomes:
-    """Do all of it; one partition does not wait for another."""
+    """Apply all acknowledgements, the partitions concurrently."""
     places = list(batches_by_place)
     results = await asyncio.gather(
         *(_acknowledge(ctx, session, place, batches_by_place[place], may_renew=may_renew) for place in places)
@@ -67,19 +67,19 @@ async def _acknowledge(
 
 
 async def release(ctx: Context, session: ShareSession, *, is_excused: bool) -> None:
-    """The session is over: what its member has is for others. Where that fails, it is when the locks end. Excused if
-    the member did not fail."""
+    """Release the records that the member of an ended session has acquired; if that fails, their locks expire.
+    `is_excused` if the member did not fail: the delivery then does not count towards the limit."""
     for place in tuple(session.places):
         opened = ctx.services.shares.current(SharePartitionId(*place, session.group_id))
         if opened is not None:
             try:
                 await opened.release(session.member_id, is_excused=is_excused)
             except HeadraceError as error:
-                log.info("what %s had of %s stays locked: %s", session.member_id, opened.partition, error)
+                log.info("the records of %s in %s stay locked: %s", session.member_id, opened.partition, error)
 
 
 def check(batches: Iterable[AckBatch], *, may_renew: bool) -> None:
-    """Refuse what cannot be meant, whoever has the records."""
+    """Refuse malformed acknowledgements, regardless of who has acquired the records."""
     end = 0
     highest = AckType.RENEW if may_renew else AckType.REJECT
     for first, last, types in batches:

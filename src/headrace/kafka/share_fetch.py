@@ -1,6 +1,6 @@
-"""A share fetch, from acknowledgements to its answer: batches as they are in the log, and which records are whose.
+"""A share fetch: acquires records for a member, and answers with log batches and the acquired ranges of offsets.
 
-What is acquired is committed before it is answered.
+Acquisitions are committed before the answer is sent.
 """
 
 import asyncio
@@ -42,20 +42,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _PARTITION_MAX_BYTES = 1024 * 1024
-"""The most that is looked at of one partition at a time, unless a single batch is larger."""
+"""The largest slice of one partition that is read at a time, unless a single batch is larger."""
 _LOOKS = 64
-"""How often a partition is looked at again if there was nothing but markers of transactions."""
+"""How often a partition is retried in a row if its slice had only transaction markers."""
 _NO_LEADER = (-1, -1)
 _DELIVERY_COUNT_MAX = 2**15 - 1
-"""The largest that the protocol has room for."""
+"""The largest value that the protocol can encode."""
 _AGAIN = (CoordinatorError, QueueUnavailable, PeerUnavailable)
-"""Errors of the store after which the partition is opened again, and fetched from without the client noticing."""
+"""Errors of the store after which the partition is reopened and the fetch retried, invisibly to the client."""
 
 Acquired = dict[SharePlace, tuple[SharePartition, AcquiredBatches]]
 
 
 class ShareFetch:
-    """What one request takes for its member."""
+    """The acquisitions of one request for its member."""
 
     def __init__(self, ctx: Context, request: "ShareFetchRequest", session: ShareSession) -> None:
         self._ctx = ctx
@@ -71,7 +71,7 @@ class ShareFetch:
         self.errors: dict[SharePlace, HeadraceError] = {}
 
     def hurry(self) -> None:
-        """Nobody waits for records any more: take none."""
+        """End the wait and acquire nothing: the client no longer waits for records."""
         self._is_over = True
         self._woken.set()
 
@@ -79,7 +79,7 @@ class ShareFetch:
         self._woken.set()
 
     async def run(self) -> None:
-        """Fill `taken` and `errors`: at once, or when there is something, or when the time is over."""
+        """Fill `taken` and `errors`: at once, or when records are available, or at the end of max wait."""
         session = self._session
         try:
             while not self._is_over and session.places:
@@ -117,7 +117,7 @@ class ShareFetch:
         self._waits_on.clear()
 
     def _opened(self) -> dict[SharePlace, SharePartition]:
-        """The partitions of the session that are open. Others are being opened, or there is an error."""
+        """Return the session's open partitions. The others are being opened, or have an error in `errors`."""
         shares, group_id = self._ctx.services.shares, self._session.group_id
         self._wait_no_more()
         found: dict[SharePlace, SharePartition] = {}
@@ -141,7 +141,7 @@ class ShareFetch:
             self.errors[place] = error
         self._woken.set()
 
-    # -- looking and taking
+    # -- locating and acquiring
 
     def _look(self, opened: Mapping[SharePlace, SharePartition]) -> dict[SharePlace, tuple[SharePartition, Slice]]:
         found: dict[SharePlace, tuple[SharePartition, Slice]] = {}
@@ -184,7 +184,7 @@ class ShareFetch:
         await self._persist(acquired)
 
     async def _persist(self, acquired: Acquired) -> None:
-        """What was acquired is the member's once that is committed. Where it cannot be, nothing was acquired."""
+        """Wait until the acquisitions are committed; where that fails, nothing was acquired."""
         results = await asyncio.gather(
             *(partition.when_persisted() for partition, _ in acquired.values()), return_exceptions=True
         )
@@ -218,7 +218,7 @@ def answer(
     fetched: ShareFetch | None = None,
     acknowledged: Outcomes | None = None,
 ) -> "ShareFetchResponse":
-    """The partitions with records or errors, and those of which something was acknowledged."""
+    """Build the answer: the partitions with records, errors or acknowledgements."""
     schema = ctx.schema
     taken = {} if fetched is None else fetched.taken
     errors = {} if fetched is None else fetched.errors
@@ -266,7 +266,7 @@ def answer(
 
 
 def leader_instead(ctx: Context, place: SharePlace, *problems: HeadraceError | None) -> tuple[int, int] | None:
-    """Who leads, where that is the problem."""
+    """Return the current leader, if one of the errors is that this broker does not lead."""
     if any(problem is not None and error_code(problem).value in LEADER_ERRORS for problem in problems):
         return current_leader(ctx, place.topic_id, place.partition)
     return None

@@ -1,4 +1,4 @@
-"""How far share groups are, asked for and set through whoever coordinates them."""
+"""Start offsets of share groups: read, reset and deleted through the group's coordinator."""
 
 import asyncio
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ def topic_named(ctx: Context, name: str) -> TopicImage:
 
 
 def without_members(ctx: Context, group_id: str) -> ShareGroup:
-    """The share group, which nobody uses now."""
+    """Return the share group; raises `GroupNotEmpty` if it has members."""
     group = ctx.services.groups.share(group_id)
     if not group.is_empty:
         raise GroupNotEmpty(f"the share group {group_id} has members: stop them first")
@@ -56,7 +56,7 @@ async def reset(
 
 
 async def forget(ctx: Context, group: ShareGroup, topic_ids: Iterable[UUID]) -> None:
-    """The group has never been in these topics."""
+    """Delete the group's state in these topics."""
     image = ctx.services.metadata.image
     topics = [topic for topic_id in topic_ids if (topic := image.topic_by_id(topic_id)) is not None]
     for topic in topics:
@@ -65,7 +65,7 @@ async def forget(ctx: Context, group: ShareGroup, topic_ids: Iterable[UUID]) -> 
 
 
 async def settled(waited: Deferred[Result[None]]) -> None:
-    """What a coordinator gives later, or raises."""
+    """Await a coordinator's deferred result; raises its error."""
     future: asyncio.Future[Result[None]] = asyncio.get_running_loop().create_future()
 
     def settle(result: Result[None]) -> None:

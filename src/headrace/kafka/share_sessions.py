@@ -1,16 +1,16 @@
-"""Share sessions (KIP-932): which partitions a member of a share group takes records of, on this broker. Pure.
+"""Share sessions (KIP-932): the partitions from which a member of a share group fetches on this broker. Pure.
 
-A member has one session with each broker that leads something for it. By the epoch of a request:
+A member has one session with each broker that leads partitions of its assignment. By the epoch of a request:
 
-    0    a full request: begins a session, in place of one that there was
-    n    the next one: changes to what the session remembers
-    -1   the last one: what the member has acquired and not acknowledged is released
+    0    a full request: begins a session, and replaces an existing one
+    n    an incremental request: changes to the session's partitions
+    -1   the final request: records that the member has acquired and not acknowledged are released
 
-An epoch that is not the next one is refused: an answer was lost. The member then begins a new session; what it has
-stays its own until it acknowledges that or the locks end. A session ends with its connection, too: that is a failed
-delivery of what the member has, whereas a member that ends its session has not failed.
+An epoch other than the next one is refused: an answer was lost. The member then begins a new session; records that it
+has acquired stay acquired until it acknowledges them or their locks expire. A session also ends with its connection:
+that counts as a failed delivery of the acquired records, while a session that its member ends does not.
 
-All sessions together remember at most `PLACES_MAX` partitions.
+All sessions together have at most `PLACES_MAX` partitions.
 """
 
 from collections.abc import Callable, Iterable
@@ -44,16 +44,16 @@ class ShareSession:
         self.member_id = member_id
         self.next_epoch = 1
         self.places: dict[SharePlace, None] = {}
-        """In the order in which they are served next."""
+        """The session's partitions, in the order to serve them."""
         self.waiting: Callable[[], None] | None = None
-        """Ends the wait of the request under way: the client wants something else now."""
+        """Ends the wait of the request in flight, when a later request replaces it."""
         self.on_end: Callable[[], None] | None = None
-        """Called when the session is over."""
+        """Called when the session ends."""
         self.is_over = False
-        """Whether the member is gone: nothing is to be acquired for it any more."""
+        """True once the session has ended: nothing more may be acquired for its member."""
 
     def served(self, place: SharePlace) -> None:
-        """One that just gave something goes to the back, so that the others get their turn."""
+        """Move a partition that was just served to the back, so that none starves."""
         if place in self.places:
             del self.places[place]
             self.places[place] = None
@@ -77,7 +77,7 @@ class ShareSessions:
         return len(self._sessions)
 
     def begin(self, group_id: str, member_id: str) -> ShareSession:
-        """A new session, in place of the one that there was."""
+        """Begin a session, which replaces an existing one."""
         former = self._sessions.pop((group_id, member_id), None)
         if former is not None:
             former.ended()
@@ -87,7 +87,7 @@ class ShareSessions:
         return session
 
     def change(self, session: ShareSession, added: Iterable[SharePlace], forgotten: Iterable[SharePlace]) -> None:
-        """A request names partitions that are new, and such as are not wanted any more."""
+        """Add and remove partitions, as a request asks."""
         others = sum(len(other.places) for other in self._sessions.values() if other is not session)
         for place in added:
             session.places.setdefault(place)
@@ -98,7 +98,7 @@ class ShareSessions:
             raise ShareSessionLimit("share sessions have no room for more partitions")
 
     def go_on(self, group_id: str, member_id: str, epoch: int) -> ShareSession:
-        """The session of a request that is neither the first nor the last."""
+        """Return the session of an incremental request, if its epoch is the next one."""
         session = self._of(group_id, member_id)
         if epoch != session.next_epoch:
             raise InvalidShareSessionEpoch(
@@ -115,7 +115,7 @@ class ShareSessions:
         return session
 
     def drop(self, session: ShareSession) -> bool:
-        """Whether this session was in force; it is not any more."""
+        """Remove the session; False if it was not the current one."""
         key = session.group_id, session.member_id
         if self._sessions.get(key) is not session:
             return False

@@ -1,6 +1,6 @@
-"""Names under which DescribeConfigs shows what has another name here, for tools that look for Kafka's names.
+"""Read-only settings that DescribeConfigs shows under Kafka's names, for tools that look for them.
 
-None of them can be set: each doc says which setting to use. The SDK looks for `http.listeners`.
+None can be set: each doc says which setting to use. The SDK looks for `http.listeners`.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _MINUTE_MS = 60_000
 
 
 def shown_names(metadata: Metadata, http_listeners: str) -> Iterator[tuple[Setting, str]]:
-    """Each with its value for this broker."""
+    """Yield each setting with its value on this broker."""
     boot, topics = metadata.boot_settings, metadata.settings.topic_defaults
     endpoint, listen = metadata.image.brokers[metadata.broker_id].endpoint, boot.listen
     for name, kind, value, doc in (
@@ -39,5 +39,5 @@ def shown_names(metadata: Metadata, http_listeners: str) -> Iterator[tuple[Setti
 
 
 def _whole(time_ms: int, unit_ms: int) -> str:
-    """A time in a larger unit, as Kafka's integers have it; -1 stays -1."""
+    """Convert a time to a larger unit, as a whole number like Kafka's; -1 stays -1."""
     return str(time_ms if time_ms < 0 else min(time_ms // unit_ms, 2**31 - 1))

@@ -1,4 +1,4 @@
-"""Topics in requests that name them by name in older versions and by id in newer ones, against one cluster image."""
+"""Resolves topics of requests, which use names in older versions and ids in newer ones, against one cluster image."""
 
 from typing import Any
 from uuid import UUID
@@ -13,7 +13,7 @@ class TopicKeys:
         self._image = image
 
     def name_of(self, topic: Any) -> str | None:
-        """The name of the topic that an entry of a request speaks of; None for an id that nothing has."""
+        """Return the topic's name for an entry of a request; None for an unknown id."""
         name: str | None = getattr(topic, "name", None)
         if name is not None:
             return name
@@ -21,7 +21,7 @@ class TopicKeys:
         return None if found is None else found.name
 
     def problem(self, topic: Any, index: int) -> HeadraceError | None:
-        """Why there is no such partition, if there is none."""
+        """Return the error if the partition does not exist, else None."""
         name: str | None = getattr(topic, "name", None)
         if name is not None:
             found = self._image.topics.get(TopicName(name))
@@ -36,11 +36,11 @@ class TopicKeys:
         return None
 
     def fields(self, topic: Any) -> dict[str, Any]:
-        """What names the topic in the answer, as the request did."""
+        """Return the fields that identify the topic in the answer, as in the request."""
         return {"name": getattr(topic, "name", ""), "topic_id": getattr(topic, "topic_id", None)}
 
     def by_name(self, name: str) -> dict[str, Any]:
-        """What names a topic in an answer, where the request did not."""
+        """Return the fields that identify a topic in an answer when the request did not name it."""
         found = self._image.topics.get(TopicName(name))
         return {"name": name, "topic_id": None if found is None else found.topic_id}
 

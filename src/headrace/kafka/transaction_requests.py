@@ -1,8 +1,7 @@
-"""What the handlers of transactions share: who asks, what may be written, and errors in the words of the request's
-version.
+"""Helpers of the transaction handlers: the producer of a request, checks with the coordinator, error codes by version.
 
-Older clients do not know some codes: PRODUCER_FENCED is INVALID_PRODUCER_EPOCH to them, and TRANSACTION_ABORTABLE is
-INVALID_TXN_STATE.
+Older clients do not know some codes: they get INVALID_PRODUCER_EPOCH for PRODUCER_FENCED, and INVALID_TXN_STATE for
+TRANSACTION_ABORTABLE.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from headrace.transactions.add_partitions import Problems
 
 
 def producer_of(request: Any) -> ProducerIdAndEpoch:
-    """Who asks, from a request or a part of one that names a transactional id; an empty one is refused."""
+    """Return the producer of a request, or of a part of one, with a transactional id; refuses an empty one."""
     if not request.transactional_id:
         raise ProtocolError("a transactional id may not be empty")
     return ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
@@ -30,9 +29,9 @@ def producer_of(request: Any) -> ProducerIdAndEpoch:
 async def joined(
     services: Services, transactional_id: str, wanted: Mapping[ProducerIdAndEpoch, Sequence[Partition]], *, adds: bool
 ) -> AsyncIterator[Problems]:
-    """Ask the coordinator for partitions that are about to be written to, and say which may not be.
+    """Add or verify partitions with the coordinator before a write, and yield the refused ones with their errors.
 
-    What is inside must write without waiting: the answers hold for that long.
+    The body must write without awaiting: the coordinator's answers are valid only for that long.
     """
     transactions = services.transactions
     guards = transactions.markers.guards
@@ -69,9 +68,9 @@ def code_for(error: HeadraceError | None, *, knows_fenced: bool = True, knows_ab
 
 
 def code_for_writing(error: HeadraceError, *, knows_abortable: bool, knows_concurrent: bool) -> ErrorCode:
-    """What a Produce or TxnOffsetCommit is told when its transaction does not allow it.
+    """Return the code for a Produce or TxnOffsetCommit that its transaction does not allow.
 
-    These clients do not expect to hear from a coordinator: what passes by itself is told as something they try again.
+    These clients do not expect a coordinator's errors: transient ones are mapped to codes that they retry.
     """
     code = code_for(error, knows_fenced=False, knows_abortable=knows_abortable)
     if isinstance(error, CoordinatorError) or (code is ErrorCode.concurrent_transactions and not knows_concurrent):

@@ -1,12 +1,12 @@
-"""What a broker without access control and authentication says to requests about them."""
+"""Answers of a broker without access control and authentication to requests about them."""
 
 from datetime import UTC, datetime
 
-NO_ACCESS_CONTROL = "access control is not configured on this broker: everybody may do everything"
+NO_ACCESS_CONTROL = "access control is not configured on this broker: every client may do everything"
 NO_AUTHENTICATION = "this broker does not authenticate its clients: connect without SASL"
 NO_USERS = "this broker does not authenticate its clients, so there are no users with passwords"
 
 USER, ANONYMOUS = "User", "ANONYMOUS"
-"""Who a client is that has not authenticated, as Kafka names it."""
+"""Kafka's principal for a client that has not authenticated."""
 NO_TIME = datetime.fromtimestamp(0, UTC)
-"""Where the protocol wants a time and there is none; Kafka sends -1, which kio does not write."""
+"""The value of a required time that does not apply; Kafka sends -1, which kio cannot encode."""

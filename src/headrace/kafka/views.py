@@ -1,6 +1,6 @@
-"""How brokers and partitions of the cluster image look on the wire, shared by Metadata, DescribeCluster and their kin.
+"""Brokers and partitions of the cluster image as answers show them, for Metadata, DescribeCluster and similar APIs.
 
-This broker is shown at the address through which the asking client reached it; the others at the one in the image.
+This broker is shown at the address at which the client reached it; the others at their address in the image.
 """
 
 from collections.abc import Iterator
@@ -17,18 +17,18 @@ from headrace.model.image import BrokerInfo, ClusterImage, Endpoint, PartitionSt
 
 
 def brokers(ctx: Context, image: ClusterImage, *, are_all: bool = False) -> Iterator[tuple[BrokerInfo, Endpoint]]:
-    """The brokers that are alive, or all of the cluster, each with the endpoint to tell this client."""
+    """Yield the live brokers, or all of the cluster, each with its endpoint for this client."""
     own_id = ctx.services.metadata.broker_id
     for broker in [image.brokers[each] for each in sorted(image.brokers)] if are_all else image.alive_brokers():
         yield broker, ctx.peer.local_endpoint if broker.broker_id == own_id else broker.endpoint
 
 
 def reachable_brokers(ctx: Context, image: ClusterImage) -> Iterator[tuple[BrokerInfo, Endpoint]]:
-    """Those a client may turn to: the ones that are alive, and this one, which answers; all if none is alive.
+    """Yield the brokers to list for a client: those that are alive and this one; all if none is alive.
 
-    A client forgets whom it is not told of. If it were told of nobody while all leases are being taken anew, it would
-    have nobody left to ask: librdkafka with `metadata.recovery.strategy=none` then stands still for ever. Whoever has
-    just gone is told of, too: `departures.py` says why.
+    A client forgets brokers that are not listed. An empty list, while all brokers acquire new leases, would leave it
+    without any: librdkafka with `metadata.recovery.strategy=none` then hangs for ever. Brokers whose lease has just
+    ended are listed, too: `departures.py` says why.
     """
     own_id = ctx.services.metadata.broker_id
     own = image.brokers.get(own_id) or BrokerInfo(own_id, ctx.peer.local_endpoint)
@@ -45,7 +45,7 @@ def reachable_brokers(ctx: Context, image: ClusterImage) -> Iterator[tuple[Broke
 
 
 def partition_fields(image: ClusterImage, index: int, state: PartitionState) -> dict[str, Any]:
-    """What is told of one partition, by field name."""
+    """Return the answer's fields of one partition."""
     has_leader = image.is_alive(state.leader)
     return {
         "error_code": ErrorCode.none if has_leader else ErrorCode.leader_not_available,
@@ -59,7 +59,7 @@ def partition_fields(image: ClusterImage, index: int, state: PartitionState) -> 
 
 
 def why_unknown(name: str) -> ErrorCode:
-    """Why a topic asked for by name is not there: it does not exist, or it never could."""
+    """Return the error for a topic name that was not found: the topic does not exist, or the name is invalid."""
     try:
         check_name(name)
     except HeadraceError as error:

@@ -1,4 +1,4 @@
-"""One module per API. Importing this package registers all of them, and ApiVersions tells what is registered."""
+"""The handlers, one module per API. Importing this package registers all of them; ApiVersions lists them."""
 
 from headrace.kafka.handlers import (
     add_offsets_to_txn,

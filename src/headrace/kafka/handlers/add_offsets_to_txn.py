@@ -1,7 +1,7 @@
-"""AddOffsetsToTxn (25), versions 0-4: a transaction is about to commit offsets of a group.
+"""AddOffsetsToTxn (25), versions 0-4: add a group's offsets to a transaction.
 
 The group's partition of `__consumer_offsets` becomes part of the transaction: offsets that TxnOffsetCommit writes there
-count when it is committed. Errors as for AddPartitionsToTxn.
+take effect when it commits. Errors as for AddPartitionsToTxn.
 """
 
 from typing import TYPE_CHECKING

@@ -1,12 +1,12 @@
-"""AddPartitionsToTxn (24), versions 0-5: which partitions a transaction is about to write to.
+"""AddPartitionsToTxn (24), versions 0-5: add the partitions that a transaction is about to write to.
 
-- All or none: if one partition does not exist, the others are told OPERATION_NOT_ATTEMPTED and nothing is added.
-- v4 and later ask for many transactions at once, and may ask only whether partitions are part of one (verify only),
-  as a broker does before it writes: those that are not get TRANSACTION_ABORTABLE.
-- Answered when it is committed: a marker will be written to each of these partitions, whatever happens.
-- v4 and later are what brokers use among each other: they answer in the order of the requests, so one transaction must
-  not keep the others waiting. Where its predecessor is still being completed it is CONCURRENT_TRANSACTIONS at once, and
-  what cannot be committed for a while is COORDINATOR_NOT_AVAILABLE. Earlier versions wait.
+- All or none: if one partition does not exist, the others get OPERATION_NOT_ATTEMPTED and nothing is added.
+- v4 and later have many transactions per request, and may only verify that partitions are part of one (verify only), as
+  a broker does before it appends: those that are not get TRANSACTION_ABORTABLE.
+- Answered when the addition is committed: a marker will be written to each of these partitions, whatever happens.
+- v4 and later are used between brokers: answers are in the order of the requests, so one transaction must not delay the
+  others. It gets CONCURRENT_TRANSACTIONS at once while its predecessor is being completed, and
+  COORDINATOR_NOT_AVAILABLE if the addition cannot be committed for a while. Earlier versions wait.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ async def add_partitions_to_txn(ctx: Context, request: "AddPartitionsToTxnReques
 
 
 class _Single:
-    """A request of an early version under the names of a transaction in a later one."""
+    """Adapts a request of an early version to the field names of a transaction in a later one."""
 
     def __init__(self, request: "SingleRequest") -> None:
         self.transactional_id = request.v3_and_below_transactional_id
@@ -86,7 +86,7 @@ async def _add(
     *,
     verify_only: bool,
 ) -> Mapping[Place, ErrorCode]:
-    """What to tell of each partition."""
+    """Add or verify the partitions of one transaction; returns the result of each."""
     knows_fenced = ctx.version >= 2
     places: list[Place] = [(topic.name, index) for topic in topics for index in topic.partitions]
     transactions, image = ctx.services.transactions, ctx.services.metadata.image

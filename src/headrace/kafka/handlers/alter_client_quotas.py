@@ -1,7 +1,7 @@
 """AlterClientQuotas (49), versions 0-1: set and remove quotas of users, clients and addresses.
 
-There are no quotas here, and one that is accepted and not enforced would be a trap: setting one is INVALID_REQUEST with
-that reason, where Kafka stores it. Removing one that is not there succeeds, as in Kafka.
+Quotas are not supported, and one that is accepted but not enforced would be a trap: setting one is INVALID_REQUEST with
+that reason, where Kafka stores it. Removing one that does not exist succeeds, as in Kafka.
 """
 
 from typing import TYPE_CHECKING

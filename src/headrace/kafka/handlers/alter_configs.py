@@ -1,8 +1,8 @@
 """AlterConfigs (33), versions 0-2: replace all settings that are set on a topic, a group or a running broker.
 
-Whatever the request does not name goes back to its default. Each resource succeeds or fails as a whole; an unknown or
-invalid setting is INVALID_CONFIG with the reason, and nothing of that resource changes. Only settings that take effect
-without a restart can be changed on a broker. Levels of loggers cannot be replaced, as in Kafka: INVALID_REQUEST.
+Settings that the request does not name revert to their defaults. Each resource succeeds or fails as a whole; an unknown
+or invalid setting is INVALID_CONFIG with the reason, and nothing of that resource changes. Only settings that take
+effect without a restart can be changed on a broker. Log levels cannot be replaced, as in Kafka: INVALID_REQUEST.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,15 +1,15 @@
 """AlterPartitionReassignments (45), versions 0-1: move partitions to other brokers (KIP-455).
 
-- A move begins at once and ends by itself when every new replica is in sync; ListPartitionReassignments shows it.
-  Another request for the same partition changes where it goes. The order of replicas is their order as leaders.
-- Null replicas cancel the move: NO_REASSIGNMENT_IN_PROGRESS if there is none, INVALID_REPLICA_ASSIGNMENT if none of the
-  former replicas is in sync any more.
+- A reassignment begins at once and completes when every new replica is in sync; ListPartitionReassignments shows it.
+  Another request for the same partition changes its target. The first replica is the preferred leader, and so on.
+- Null replicas cancel the reassignment: NO_REASSIGNMENT_IN_PROGRESS if there is none, INVALID_REPLICA_ASSIGNMENT if
+  none of the former replicas is in sync any more.
 - INVALID_REPLICA_ASSIGNMENT: no replica, a broker named twice, or one that is not in the cluster. One that is down is
-  allowed, as in Kafka: the move ends when it is back.
-- v1 may forbid to change the number of replicas: INVALID_REPLICATION_FACTOR.
+  allowed, as in Kafka: the reassignment completes when it is back.
+- v1 may forbid a change of the replication factor: INVALID_REPLICATION_FACTOR.
 
-Any broker answers. Difference from Kafka: a move never ends with fewer replicas in sync than before it, unless fewer
-are wanted.
+Any broker answers. Difference from Kafka: a reassignment never completes with fewer replicas in sync than before it,
+unless a lower replication factor is requested.
 """
 
 from types import ModuleType

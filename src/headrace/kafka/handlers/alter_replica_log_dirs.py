@@ -1,8 +1,8 @@
-"""AlterReplicaLogDirs (34), versions 1-2: move replicas of this broker between its directories.
+"""AlterReplicaLogDirs (34), versions 1-2: move replicas of this broker between its log directories.
 
-A broker has one directory, the one that DescribeLogDirs tells. A replica that is here is there already, and moving it
-there succeeds; any other directory is LOG_DIR_NOT_FOUND. A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION,
-one that this broker has no replica of REPLICA_NOT_AVAILABLE.
+A broker has one log directory, which DescribeLogDirs shows. Moving a replica of this broker there succeeds as a no-op;
+any other directory is LOG_DIR_NOT_FOUND. A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION, one without a
+replica on this broker REPLICA_NOT_AVAILABLE.
 """
 
 from pathlib import Path

@@ -1,10 +1,10 @@
-"""AlterShareGroupOffsets (91), version 0: set from where on a share group takes records of its partitions.
+"""AlterShareGroupOffsets (91), version 0: set a share group's start offsets.
 
-- The group must have no members (NON_EMPTY_GROUP). Everything from the offset on is undelivered then, and everything
-  below is done.
-- A group that is not there is made, unless none of the topics exists: offsets may be set before the first member comes.
-  A group of another kind is GROUP_ID_NOT_FOUND.
-- An offset that the log does not have is OFFSET_OUT_OF_RANGE; the end of the log is one that it has.
+- The group must have no members (NON_EMPTY_GROUP). Afterwards all records from the offset on are available, and all
+  below it count as acknowledged.
+- A group that does not exist is created, unless none of the topics exists: offsets may be set before the first member
+  joins. A group of another kind is GROUP_ID_NOT_FOUND.
+- An offset outside the log is OFFSET_OUT_OF_RANGE; the end of the log is allowed.
 """
 
 import asyncio

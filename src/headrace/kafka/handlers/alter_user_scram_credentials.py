@@ -1,8 +1,8 @@
-"""AlterUserScramCredentials (51), version 0: give passwords to users, or take them away.
+"""AlterUserScramCredentials (51), version 0: set or delete users' SCRAM credentials.
 
-This broker authenticates nobody, so that a password would be good for nothing: UNSUPPORTED_SASL_MECHANISM, where Kafka
-stores it. Nobody has one that could be deleted: RESOURCE_NOT_FOUND. A user that gets two is DUPLICATE_RESOURCE. There
-is one answer for each user.
+This broker does not authenticate clients, so credentials would have no use: setting one is UNSUPPORTED_SASL_MECHANISM,
+where Kafka stores it, and deleting one RESOURCE_NOT_FOUND, as there is none. A user that appears twice is
+DUPLICATE_RESOURCE. There is one result for each user.
 """
 
 from collections import Counter

@@ -1,18 +1,18 @@
-"""ApiVersions (18), versions 0-4: what this broker serves, derived from the registered handlers.
+"""ApiVersions (18), versions 0-4: the APIs and versions that this broker serves, from the registered handlers.
 
 - A version that is not served is answered with a v0 body, error UNSUPPORTED_VERSION and the range of this API itself,
   so that the client can ask again; the connection stays open.
 - From v3 on the client names its software; a name or version outside `[a-zA-Z0-9](?:[a-zA-Z0-9\\-.]*[a-zA-Z0-9])?`
   is INVALID_REQUEST.
-- Features: what is finalized follows from the cluster's feature level (`model/features.py`), which is told as
-  `headrace.version`, and from UpdateFeatures. By `transaction.version` 2 clients know that a transaction may be written
-  to without naming its partitions first, and that each has an epoch of its own (KIP-890); by `share.version` 1 that
-  there are share groups (KIP-932), by 2 that these may have dead-letter topics (KIP-1191); by `streams.version` 1 that
-  there are streams groups (KIP-1071).
+- Features: the finalized ones follow from the cluster's feature level (`model/features.py`), which is shown as
+  `headrace.version`, and from UpdateFeatures. `transaction.version` 2 means that a transaction may write to partitions
+  without adding them first, and that each transaction has its own epoch (KIP-890); `share.version` 1 that share groups
+  are supported (KIP-932), 2 also their dead-letter topics (KIP-1191); `streams.version` 1 that streams groups are
+  supported (KIP-1071).
 - A feature that may be off (minimum 0) is left out of the supported ones below v4: Java clients 3.3 to 3.7 refuse to
-  connect to a broker that tells them of one (KAFKA-17492).
-- Envelope is told only to those who say that they are brokers: it is how brokers call each other, and of no use to
-  anybody else.
+  connect to a broker that lists one (KAFKA-17492).
+- Envelope is listed only for clients that identify as brokers: it carries calls between brokers, and other clients have
+  no use for it.
 - The response header is v0 in every version (see `protocol/codec.py`).
 """
 
@@ -74,7 +74,7 @@ def api_versions(ctx: Context, request: "ApiVersionsRequest") -> "ApiVersionsRes
 
 
 def _supported() -> Iterator[tuple[str, int, int]]:
-    """Each feature with the lowest and the highest version of it that this broker can work with."""
+    """Yield each feature with the lowest and the highest version that this broker supports."""
     yield FEATURE, FIRST_LEVEL, LATEST_LEVEL
     for name, version in level(LATEST_LEVEL).kafka_features.items():
         yield name, 0, version
@@ -84,7 +84,7 @@ _SUPPORTED = tuple(_supported())
 
 
 def unsupported_version_answer(correlation_id: int) -> bytes:
-    """Header and v0 body for a version of ApiVersions that is not served."""
+    """Encode header and v0 body of the answer to a version of ApiVersions that is not served."""
     own = APIS[API_VERSIONS_KEY]
     return _UNSUPPORTED.pack(
         correlation_id, ErrorCode.unsupported_version.value, 1, own.key, own.min_version, own.max_version

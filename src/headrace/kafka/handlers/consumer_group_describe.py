@@ -1,7 +1,7 @@
 """ConsumerGroupDescribe (69), versions 0-1: state, epochs and members of consumer groups (KIP-848).
 
 A group that does not exist, or is of the classic protocol, is GROUP_ID_NOT_FOUND; DescribeGroups shows the latter.
-From v1 on the answer says which protocol each member speaks: a consumer group may have some of the classic one.
+From v1 on the answer has each member's protocol: a consumer group may have members of the classic one.
 """
 
 from typing import TYPE_CHECKING

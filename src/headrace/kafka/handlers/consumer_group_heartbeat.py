@@ -1,9 +1,10 @@
-"""ConsumerGroupHeartbeat (68), versions 0-1: members of consumer groups (KIP-848) join, live and leave.
+"""ConsumerGroupHeartbeat (68), versions 0-1: members of consumer groups (KIP-848) join, send heartbeats and leave.
 
-- Member epoch 0 joins, -1 leaves, -2 leaves for now (static members). From v1 on members make their ids themselves, in
-  v0 one without an id gets one; v1 also brings subscriptions by pattern.
-- Answered when what follows from it is committed: an epoch or a partition that a member was told of outlasts a crash.
-- A group of the classic protocol becomes a consumer group when a member joins it this way, and its members go on in it
+- Member epoch 0 joins, -1 leaves, -2 leaves temporarily (static members). From v1 on members generate their own ids, in
+  v0 the broker assigns one; v1 also adds subscriptions by pattern.
+- Answered when the resulting changes are committed: an epoch or an assignment that a member has received survives a
+  crash.
+- A group of the classic protocol becomes a consumer group when a member joins with this API, and its members stay in it
   (KIP-848, "online migration"). If it has members and `group.consumer.migration.policy` forbids that, or they are not
   consumers, the member is refused with GROUP_ID_NOT_FOUND.
 """

@@ -1,5 +1,4 @@
-"""CreateAcls (30), versions 1-3: allow or deny. There is no access control here: SECURITY_DISABLED for each, as in
-Kafka."""
+"""CreateAcls (30), versions 1-3: create ACLs. There is no access control: SECURITY_DISABLED for each, as in Kafka."""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,7 @@
-"""CreateDelegationToken (38), versions 1-3: make delegation tokens.
+"""CreateDelegationToken (38), versions 1-3: create a delegation token.
 
-Tokens belong to clients that have authenticated, and here none does: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as on a
-PLAINTEXT listener of Kafka's.
+Tokens need an authenticated client, and this broker does not authenticate: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as on
+a PLAINTEXT listener of Kafka.
 """
 
 from typing import TYPE_CHECKING

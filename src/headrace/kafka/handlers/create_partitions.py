@@ -1,8 +1,8 @@
-"""CreatePartitions (37), versions 0-3: give a topic more partitions.
+"""CreatePartitions (37), versions 0-3: add partitions to a topic.
 
-`count` is the new total and must be an increase. An assignment, if there is one, names the replicas of each new
-partition, as many as the topic has. A topic named twice in a request is INVALID_REQUEST. The new partitions are usable
-when the answer leaves; the timeout of the request is not needed.
+`count` is the new total and must be an increase. An assignment, if any, has the replicas of each new partition, as many
+as the topic's replication factor. A topic named twice in a request is INVALID_REQUEST. The new partitions are usable
+when the answer is sent; the request's timeout is ignored.
 """
 
 from collections import Counter

@@ -2,9 +2,9 @@
 
 - -1 partitions or replicas stand for this broker's defaults. A manual assignment goes with -1 for both, else
   INVALID_REQUEST. A name that appears twice in a request is INVALID_REQUEST and creates nothing.
-- A topic is durable and usable when the answer leaves; the timeout of the request is not needed.
+- A topic is durable and usable when the answer is sent; the request's timeout is ignored.
 - validate_only checks everything and changes nothing.
-- From v5 on the answer tells partitions, replicas and every setting of the topic; from v7 on its id.
+- From v5 on the answer has partitions, replicas and every setting of the topic; from v7 on its id.
 """
 
 from collections import Counter

@@ -1,5 +1,5 @@
-"""DeleteAcls (31), versions 1-3: take back what CreateAcls made. There is no access control here: SECURITY_DISABLED for
-each filter, as in Kafka."""
+"""DeleteAcls (31), versions 1-3: delete ACLs. There is no access control: SECURITY_DISABLED for each filter, as in
+Kafka."""
 
 from typing import TYPE_CHECKING
 

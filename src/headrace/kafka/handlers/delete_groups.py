@@ -1,7 +1,7 @@
 """DeleteGroups (42), versions 0-2: delete groups that have no members, with their offsets.
 
-Of a share group, how far it is in its partitions is forgotten first, where these are led: if that fails, the group is
-still there to be deleted again.
+A share group's state is deleted on the leaders of its partitions first: if that fails, the group still exists and the
+deletion can be retried.
 """
 
 import asyncio

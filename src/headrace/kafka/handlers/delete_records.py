@@ -1,8 +1,8 @@
-"""DeleteRecords (21), versions 0-2: move the start of the log. -1 stands for the high watermark.
+"""DeleteRecords (21), versions 0-2: advance the log start offset. -1 stands for the high watermark.
 
-What is written and not committed yet, as after acks=1, is waited for, for as long as the request says.
-The new start is durable before the answer, and every replica that is alive has it, too. Only the leader does this.
-Compacted topics without the delete policy refuse, as in Kafka.
+Records that are written but not committed yet, as after acks=1, are waited for up to the request's timeout. When
+answered, the new start is durable, on every live replica, too. Only the leader serves this. Compacted topics without
+the delete policy refuse, as in Kafka.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ async def delete_records(ctx: Context, request: "DeleteRecordsRequest") -> "Dele
 
 
 async def _written(partition: Partition, offset: int, timeout: timedelta) -> None:
-    """Wait until what the client has written up to `offset` is committed; what is beyond the log is not waited for."""
+    """Wait until the records below `offset` are committed; an offset beyond the end of the log is not waited for."""
     end = partition.log.end_offset
     target = end if offset == -1 else offset
     if partition.high_watermark < target <= end:
@@ -74,7 +74,7 @@ async def _written(partition: Partition, offset: int, timeout: timedelta) -> Non
 
 
 async def _deleted_everywhere(ctx: Context, partition: Partition, start: int, timeout: timedelta) -> int:
-    """Wait until the logs of all replicas that are alive start there; they tell when they fetch."""
+    """Wait until the logs of all live replicas start at `start`, as they report when they fetch."""
     async with asyncio.timeout(max(_LOOK_AGAIN_S, timeout.total_seconds())):
         while (leading := partition.leading) is not None:
             if leading.low_watermark(start, ctx.services.metadata.image.is_alive) >= start:

@@ -1,7 +1,7 @@
-"""DeleteShareGroupOffsets (92), version 0: make a share group forget how far it is in topics.
+"""DeleteShareGroupOffsets (92), version 0: delete a share group's offsets in topics.
 
-The group must have no members (NON_EMPTY_GROUP). When it comes to a topic again, it begins as `share.auto.offset.reset`
-says. A topic with which it has not begun is UNKNOWN_TOPIC_OR_PARTITION.
+The group must have no members (NON_EMPTY_GROUP). When it reads a topic again, it starts by `share.auto.offset.reset`. A
+topic in which it has no offsets is UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from typing import TYPE_CHECKING

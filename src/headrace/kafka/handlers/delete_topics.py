@@ -1,7 +1,7 @@
 """DeleteTopics (20), versions 1-6: delete topics, by name or, from v6 on, by id.
 
-- The deletion is durable when the answer leaves, and the topic is gone for every later request; the timeout of the
-  request is not needed. Folders are removed afterwards, also if the broker is killed in between.
+- The deletion is durable when the answer is sent, and no later request sees the topic; the request's timeout is
+  ignored. Folders are removed afterwards, also if the broker is killed in between.
 - A topic named twice, by name or by id, an entry with both and one with neither are INVALID_REQUEST.
 - `delete.topic.enable=false`: TOPIC_DELETION_DISABLED, before v3 INVALID_REQUEST.
 """
@@ -29,7 +29,7 @@ KEY = 20
 
 
 class TopicToDelete(NamedTuple):
-    """A topic to delete as the client named it."""
+    """A topic to delete, by the name or id in the request."""
 
     name: str | None
     topic_id: UUID | None
@@ -69,7 +69,7 @@ async def delete_topics(ctx: Context, request: "DeleteTopicsRequest") -> "Delete
 
 
 def _resolve(image: ClusterImage, wanted: TopicToDelete) -> str | UUID | None:
-    """The name of the topic that is meant if it exists, else what the client said."""
+    """Return the topic's name if it exists, else the name or id in the request."""
     if wanted.topic_id is None:
         return wanted.name
     return image.topic_names.get(wanted.topic_id, wanted.topic_id)

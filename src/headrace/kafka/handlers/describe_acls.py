@@ -1,4 +1,4 @@
-"""DescribeAcls (29), versions 1-3: who may do what. There is no access control here: SECURITY_DISABLED, as in Kafka."""
+"""DescribeAcls (29), versions 1-3: list ACLs. There is no access control: SECURITY_DISABLED, as in Kafka."""
 
 from typing import TYPE_CHECKING
 

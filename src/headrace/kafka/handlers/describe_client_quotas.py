@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (48), versions 0-1: the quotas of users, clients and addresses. There are none.
+"""DescribeClientQuotas (48), versions 0-1: the quotas of users, clients and addresses. Always empty: not supported.
 
 An entity type other than user, client-id and ip is UNSUPPORTED_VERSION, an unknown kind of match INVALID_REQUEST, as in
 Kafka.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 KEY = 48
 _ENTITY_TYPES = frozenset({"user", "client-id", "ip"})
 _MATCHES = range(3)
-"""Exactly this name, the default, any name."""
+"""The match types: exactly this name, the default, any name."""
 
 
 @handles(KEY, 0, 1)

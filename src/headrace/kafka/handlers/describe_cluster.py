@@ -1,8 +1,8 @@
 """DescribeCluster (60), versions 0-2: the cluster's id, controller and brokers.
 
-- From v1 on the client says whether it wants brokers or controllers. Controllers have no endpoint of their own here:
-  MISMATCHED_ENDPOINT_TYPE, and UNSUPPORTED_ENDPOINT_TYPE for a type that does not exist.
-- v2 may ask for fenced brokers too: those that are not alive, or have not been admitted since they started.
+- From v1 on the request selects brokers or controllers. Controllers have no endpoints of their own here:
+  MISMATCHED_ENDPOINT_TYPE, and UNSUPPORTED_ENDPOINT_TYPE for an unknown type.
+- v2 may include fenced brokers: those that are not alive, or have not been admitted since they started.
 """
 
 from typing import TYPE_CHECKING

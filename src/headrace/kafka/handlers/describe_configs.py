@@ -1,13 +1,12 @@
-"""DescribeConfigs (32), versions 1-4: the settings in force of topics, of groups, of this broker and its
-loggers.
+"""DescribeConfigs (32), versions 1-4: the effective settings of topics, of groups, of this broker and its loggers.
 
-- Every setting is there, the defaults included, with its source; from v3 on with its type and, if asked for, its doc.
-- A list of names selects; null, and in deference to old clients an empty list, mean all.
-- Synonyms, if asked for, are all the places where the value is set, the strongest first.
-- Broker "" stands for what was changed for all brokers while running; another broker's id is INVALID_REQUEST: ask it.
-- Secrets are told as null and marked.
-- A subscription to metrics of clients has the defaults: there is none.
-- The doc of a setting of Kafka's that has no effect here says so.
+- Every setting is listed, defaults included, with its source; from v3 on with its type and, if requested, its doc.
+- A list of names selects; null means all, as does an empty list, for old clients.
+- Synonyms, if requested, are all sources that set the value, in order of precedence.
+- Broker "" stands for the dynamic settings of all brokers; another broker's id is INVALID_REQUEST: ask that broker.
+- Secrets are null and marked as sensitive.
+- A client metrics subscription always has the defaults: subscriptions are not supported.
+- The doc of a Kafka setting without effect here says so.
 """
 
 from collections.abc import Iterable

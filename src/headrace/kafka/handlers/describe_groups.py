@@ -1,8 +1,8 @@
 """DescribeGroups (15), versions 0-6: state, protocol and members of classic groups.
 
-- What members subscribe to, and the protocol, are told while the group is stable; in between nobody knows them.
-- A group that does not exist is told as Dead; from v6 on with GROUP_ID_NOT_FOUND and a sentence (KIP-1043). So is one
-  of the consumer protocol, which ConsumerGroupDescribe shows.
+- Member metadata and the protocol are set only while the group is stable; during a rebalance they are undefined.
+- A group that does not exist is Dead; from v6 on with GROUP_ID_NOT_FOUND and a message (KIP-1043). So is one of the
+  consumer protocol, which ConsumerGroupDescribe shows.
 """
 
 from typing import TYPE_CHECKING

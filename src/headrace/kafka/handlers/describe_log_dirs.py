@@ -1,8 +1,8 @@
-"""DescribeLogDirs (35), versions 1-5: how much each partition takes on disk, and how much room there is.
+"""DescribeLogDirs (35), versions 1-5: the size of each partition on disk, and the volume's free space.
 
-- There is one log directory. Null topics mean all; partitions that are not here are left out, as in Kafka.
-- From v4 on with the size of the volume. v5 tells whether the directory is cordoned: while this broker is drained.
-- The lag of a follower is how much of what is committed it has not got yet; that of a leader is 0.
+- There is one log directory. Null topics mean all; partitions without a replica here are left out, as in Kafka.
+- From v4 on with the size of the volume. v5 has whether the directory is cordoned: while this broker is drained.
+- A follower's lag is the number of committed records that it does not have yet; a leader's is 0.
 - There are no future logs: replicas do not move between directories.
 """
 

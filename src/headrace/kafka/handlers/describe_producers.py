@@ -1,4 +1,4 @@
-"""DescribeProducers (61), version 0: the producers that a partition knows, and what they have open."""
+"""DescribeProducers (61), version 0: the active producers of a partition, and their open transactions."""
 
 from typing import TYPE_CHECKING
 

@@ -1,8 +1,8 @@
-"""DescribeShareGroupOffsets (90), versions 0-1: from where on share groups are not done with their partitions.
+"""DescribeShareGroupOffsets (90), versions 0-1: the start offsets of share groups in their partitions.
 
-- Asked of whoever coordinates the group, which asks those who lead the partitions.
-- A partition that the group has not begun with, or that does not exist, has the start offset -1. v1 has the lag: how
-  many offsets from there on the group is not done with.
+- Answered by the group's coordinator, which asks the partitions' leaders.
+- A partition that the group has not started, or that does not exist, has the start offset -1. v1 has the lag: the
+  number of offsets from there on that the group has not finished.
 """
 
 import asyncio

@@ -1,12 +1,12 @@
 """DescribeTopicPartitions (75), version 0: partitions of topics, in pages.
 
-- Topics come in the order of their names; no topics in the request means all of them.
-- A page ends after `response_partition_limit` partitions, at most 2,000; `next_cursor` says where the next one begins.
-  A cursor at a topic that is gone goes on with the one after it.
-- A topic that is unknown is UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION if it never could exist.
-- A cursor at a negative partition, or at a topic that is not among those asked for, is INVALID_REQUEST.
+- Topics are sorted by name; no topics in the request means all of them.
+- A page ends after `response_partition_limit` partitions, at most 2,000; `next_cursor` is the start of the next one.
+  A cursor at a deleted topic continues with the one after it.
+- An unknown topic is UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION if its name is invalid.
+- A cursor at a negative partition, or at a topic that was not requested, is INVALID_REQUEST.
 
-Eligible leader replicas (KIP-966) are not kept and told as null.
+Eligible leader replicas (KIP-966) are not tracked: the lists are empty.
 """
 
 from types import ModuleType
@@ -86,7 +86,7 @@ def _partition(
     schema: ModuleType, image: ClusterImage, name: str, index: int
 ) -> "DescribeTopicPartitionsResponsePartition":
     state = image.topics[TopicName(name)].partitions[index]
-    # Java's client takes null for these two as a fault: without tracking of eligible leaders they are empty.
+    # Java's client fails on null for these two: eligible leaders are not tracked, so they are empty.
     return make(
         schema.DescribeTopicPartitionsResponsePartition,
         **views.partition_fields(image, index, state),

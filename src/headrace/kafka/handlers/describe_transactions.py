@@ -1,4 +1,4 @@
-"""DescribeTransactions (65), version 0: what the coordinator knows of transactional ids."""
+"""DescribeTransactions (65), version 0: the coordinator's state of transactional ids."""
 
 from itertools import groupby
 from operator import itemgetter
@@ -37,7 +37,7 @@ async def _describe(ctx: Context, transactional_id: str) -> "DescribedState":
             raise ProtocolError("a transactional id may not be empty")
         found = await ctx.services.transactions.find(transactional_id)
         if found is None:
-            raise TransactionalIdNotFound(f"nobody has the transactional id {transactional_id}")
+            raise TransactionalIdNotFound(f"the transactional id {transactional_id} does not exist")
     except HeadraceError as failure:
         error = error_code(failure)
     transaction = found or _NOTHING

@@ -1,7 +1,7 @@
-"""DescribeUserScramCredentials (50), version 0: the users that have passwords.
+"""DescribeUserScramCredentials (50), version 0: the users with SCRAM credentials.
 
-There are none here: asked for all, an empty list; a user that is named is RESOURCE_NOT_FOUND, and one that is named
-twice DUPLICATE_RESOURCE, as in Kafka.
+There are none: a request for all gets an empty list; a named user is RESOURCE_NOT_FOUND, and one that is named twice
+DUPLICATE_RESOURCE, as in Kafka.
 """
 
 from collections import Counter

@@ -1,13 +1,13 @@
-"""ElectLeaders (43), versions 0-2: give leadership back to the first replica of partitions.
+"""ElectLeaders (43), versions 0-2: elect the preferred leader (the first replica) of partitions.
 
-- PREFERRED (the only type in v0): the first replica leads, if it is in sync, up and not being drained; else
+- PREFERRED (the only type in v0): the first replica is elected, if it is in sync, up and not being drained; else
   PREFERRED_LEADER_NOT_AVAILABLE. If it leads already: ELECTION_NOT_NEEDED.
-- UNCLEAN: nobody who is not in sync is ever elected, since messages that were acknowledged would be lost. Where there
-  is a leader: ELECTION_NOT_NEEDED; where there is none: ELIGIBLE_LEADERS_NOT_AVAILABLE, with the brokers to start.
+- UNCLEAN: a replica that is not in sync is never elected, since acknowledged records would be lost. If there is a
+  leader: ELECTION_NOT_NEEDED; if there is none: ELIGIBLE_LEADERS_NOT_AVAILABLE, with the brokers to start.
 - Null stands for all partitions; then those that need no election are left out of the answer.
-- A type there is not is INVALID_REQUEST, a partition there is not UNKNOWN_TOPIC_OR_PARTITION.
+- An unknown type is INVALID_REQUEST, an unknown partition UNKNOWN_TOPIC_OR_PARTITION.
 
-Any broker answers. The new leaders are durable when the answer leaves; the timeout of the request is not needed.
+Any broker answers. The new leaders are durable when the answer is sent; the request's timeout is ignored.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,10 +1,10 @@
 """EndTxn (26), versions 0-5: commit or abort a transaction.
 
-- Decided once its record is committed; the answer comes when the markers are written too, so that whoever reads
-  read_committed after it sees the transaction (unless a partition takes more than a few seconds: then before).
-- v5 (transaction version 2, KIP-890) gives the producer the epoch of its next transaction, or a new id when epochs have
-  run out; asked again with the old epoch it gives the same answer. It may abort where nothing was written.
-- A retry of what was decided is fine, the opposite is INVALID_TXN_STATE. A producer that is not the current one is
+- The decision is final once its record is committed; the answer is sent when the markers are written, too, so that a
+  later read_committed read sees the transaction (unless a partition takes more than a few seconds: then before).
+- v5 (transaction version 2, KIP-890) gives the producer the epoch of its next transaction, or a new id when epochs are
+  exhausted; a retry with the old epoch gets the same answer. It may abort a transaction without writes.
+- A retry of the same decision succeeds, the opposite is INVALID_TXN_STATE. A producer that is not the current one is
   PRODUCER_FENCED (INVALID_PRODUCER_EPOCH before v2).
 """
 

@@ -1,11 +1,11 @@
-"""Envelope (58), version 0: what brokers ask of each other beside Kafka's own APIs.
+"""Envelope (58), version 0: calls between brokers that Kafka's own APIs do not have.
 
-- `request_data` is a call of `queues/rpc.py`, and `response_data` its answer; principal and host are not looked at.
-- Kafka puts a client's request in it, on its way to the controller. Nothing here needs that.
-- Told in ApiVersions only to connections that said that they are brokers, and taken only from those; from anybody else
-  it is CLUSTER_AUTHORIZATION_FAILED.
-- A call that waits (a long poll) is *dispatched*: whoever sends others behind it on the same connection gets their
-  answers after it. If the connection goes, the call is given up.
+- `request_data` is a call of `queues/rpc.py`, and `response_data` its answer; principal and host are ignored.
+- Kafka uses it to forward a client's request to the controller. Nothing here needs that.
+- Listed in ApiVersions only on connections that identified as brokers, and accepted only from those; from any other
+  client it is CLUSTER_AUTHORIZATION_FAILED.
+- A call that waits (a long poll) is *dispatched*: later calls on the same connection are answered after it. If the
+  connection is lost, the call is cancelled.
 """
 
 import asyncio

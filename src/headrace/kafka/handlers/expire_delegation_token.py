@@ -1,7 +1,7 @@
-"""ExpireDelegationToken (40), versions 1-2: end a delegation token.
+"""ExpireDelegationToken (40), versions 1-2: expire a delegation token.
 
-Tokens belong to clients that have authenticated, and here none does: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as on a
-PLAINTEXT listener of Kafka's.
+Tokens need an authenticated client, and this broker does not authenticate: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as on
+a PLAINTEXT listener of Kafka.
 """
 
 from typing import TYPE_CHECKING

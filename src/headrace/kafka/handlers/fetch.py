@@ -1,20 +1,21 @@
 """Fetch (1), versions 4-18: bytes from the log to the socket, never decoded.
 
-- Long polling: an answer that would carry less than min bytes waits for data or for max wait, whichever comes first,
-  without polling: partitions call when their high watermark moves.
+- Long polling: an answer with less than min bytes waits for data or for max wait, whichever is first, without polling:
+  partitions notify the fetch when their high watermark advances.
 - max bytes never starves: the first batch is returned even if it is larger. Partitions take turns across requests of a
   session.
 - A fetch into the middle of a batch returns the whole batch; a trailing batch may be cut off. Clients expect both.
 - read_committed stops at the last stable offset and carries the list of aborted transactions.
 - Fetch sessions: see `fetch_sessions.py`. From v13 on topics are named by id.
-- A client whose last fetched epoch diverges from the log is told where (v12 on).
-- Consumers are served by the leader, and from v11 on by followers, too, up to what those know as committed. A leader
-  tells a consumer in the rack of a follower to read from there (KIP-392).
-- Replicas (replica id ≥ 0) are served up to the end of the log, and woken when it grows. What a replica asks for tells
-  how far it is; that counts once its leader epoch, its history and its broker epoch (v15 on) have been checked. Whoever
-  poses as a replica and is none is refused.
-- Who does not lead answers NOT_LEADER_OR_FOLLOWER, from v12 on with who does, from v16 on also where that is (KIP-951).
-- A request of a session ends the wait of the one before it.
+- A client whose last fetched epoch diverges from the log gets the offset of the divergence (v12 on).
+- Consumers are served by the leader, and from v11 on by followers, too, up to the follower's high watermark. A leader
+  redirects a consumer to a follower in its rack (KIP-392).
+- Replicas (replica id ≥ 0) are served up to the end of the log, and woken when it grows. A replica's fetch offset
+  reports how far it is, once its leader epoch, its history and its broker epoch (v15 on) have been checked. A client
+  that claims to be a replica and is not one is refused.
+- A broker that does not lead answers NOT_LEADER_OR_FOLLOWER, from v12 on with the leader's id, from v16 on also with
+  its endpoint (KIP-951).
+- A request of a session ends the wait of the previous one.
 """
 
 from typing import TYPE_CHECKING, cast
@@ -66,12 +67,12 @@ def fetch(ctx: Context, request: "FetchRequest") -> Answer | Deferred[Answer]:
 
 
 def _refusal(ctx: Context, replica_id: int, replica_epoch: int) -> ErrorCode | None:
-    """Why somebody who says that it is a replica is not listened to."""
+    """Return the error for a client that claims to be a replica and is not a current one, else None."""
     metadata = ctx.services.metadata
     broker = metadata.image.brokers.get(BrokerId(replica_id))
     if broker is None or replica_id == metadata.broker_id or replica_epoch < 0:
         return ErrorCode.cluster_authorization_failed
-    # One that is newer than what this broker has heard of counts for what it has, and cannot join before it is known.
+    # With a newer epoch than in the image its offsets count, but it cannot join the ISR before the image has the epoch.
     return ErrorCode.stale_broker_epoch if replica_epoch < broker.epoch else None
 
 

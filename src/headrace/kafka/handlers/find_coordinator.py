@@ -1,8 +1,8 @@
 """FindCoordinator (10), versions 0-6: which broker coordinates a group, a transaction or a share group.
 
-- The internal topic of a coordinator is created when somebody first asks for it; the answer waits for that.
-- v4 and later ask for many keys at once. A kind of key that this version of the API does not have is INVALID_REQUEST;
-  one that this broker does not coordinate is COORDINATOR_NOT_AVAILABLE, with a sentence that says so.
+- The internal topic of a coordinator is created by the first request for it; the answer waits for that.
+- v4 and later have many keys per request. A key type that the request's version does not have is INVALID_REQUEST; one
+  that this broker does not coordinate is COORDINATOR_NOT_AVAILABLE, with a message that says so.
 """
 
 from typing import TYPE_CHECKING, cast
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 KEY = 10
 _KINDS = {0: ("consumer groups", 0), 1: ("transactions", 1), 2: ("share groups", 6)}
-"""What a key type stands for, and the version that brought it."""
+"""The meaning of each key type, and the first version with it."""
 
 
 @handles(KEY, 0, 6)
@@ -53,7 +53,7 @@ async def _find(ctx: Context, key_type: int, key: str) -> dict[str, object]:
                     "host": endpoint.host,
                     "port": endpoint.port,
                 }
-        raise CoordinatorNotAvailable(f"the broker that coordinates {key} is not there")
+        raise CoordinatorNotAvailable(f"the broker that coordinates {key} is not available")
     except HeadraceError as error:
         return {
             "error_code": error_code(error),

@@ -1,4 +1,4 @@
-"""Heartbeat (12), versions 0-4: a member of a classic group says that it lives, and hears if it must join again."""
+"""Heartbeat (12), versions 0-4: renews a classic group member's session; the answer says if it must rejoin."""
 
 from typing import TYPE_CHECKING
 

@@ -1,15 +1,15 @@
 """IncrementalAlterConfigs (44), versions 0-1: change single settings of a topic, a group, a running broker or
 its loggers.
 
-- SET gives a value, DELETE goes back to the default, APPEND and SUBTRACT add to and take from settings that are lists;
-  a list that was not set begins with the value in force.
+- SET sets a value, DELETE reverts to the default, APPEND and SUBTRACT add to and remove from list settings; a list that
+  was not set starts from its effective value.
 - Each resource succeeds or fails as a whole: an unknown or invalid setting is INVALID_CONFIG with the reason. Deleting
   one that is unknown or not set succeeds: tools delete what they may have set. A resource or a setting named twice, a
   missing value and an unknown operation are INVALID_REQUEST.
 - Kafka's settings without effect here (`config/kafka_only.py`) are stored and shown like any other.
 - Only settings that take effect without a restart can be changed on a broker.
-- Levels of loggers (BROKER_LOGGER) are changed on the broker that is asked, until it is restarted. Subscriptions to
-  metrics of clients (CLIENT_METRICS) are not offered: only what changes nothing is accepted.
+- Log levels (BROKER_LOGGER) are changed on the broker that gets the request, until it restarts. Client metrics
+  subscriptions (CLIENT_METRICS) are not supported: only no-op changes are accepted.
 """
 
 from collections.abc import Mapping, Sequence

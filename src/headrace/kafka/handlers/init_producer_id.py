@@ -1,15 +1,15 @@
 """InitProducerId (22), versions 0-6: an id and an epoch for a producer.
 
 - Without a transactional id each request gets a new id with epoch 0, also one that names its current id and epoch
-  (v3 and later), as in Kafka: the state of an idempotent producer lives in the partitions alone.
-- With one, the epoch grows: whoever had the transactional id before is fenced, and what it had open is aborted before
-  the answer comes. A client that names its id and epoch (v3 and later, KIP-360) gets the next epoch, the same again if
-  it asks again, and PRODUCER_FENCED if somebody else came between (INVALID_PRODUCER_EPOCH before v4).
+  (v3 and later), as in Kafka: the state of an idempotent producer is stored only in the partitions.
+- With one, the epoch is bumped: the previous instance of the producer is fenced, and its open transaction is aborted
+  before the answer. A client that names its id and epoch (v3 and later, KIP-360) gets the next epoch, the same one on a
+  retry, and PRODUCER_FENCED if another instance came between (INVALID_PRODUCER_EPOCH before v4).
 - An id without an epoch, an epoch without an id and an empty transactional id are INVALID_REQUEST; a timeout that is
   not within transaction.max.timeout.ms is INVALID_TRANSACTION_TIMEOUT.
-- v6 is two-phase commit (KIP-939). Enable2Pc: the producer's transactions have no time limit, if
-  transaction.two.phase.commit.enable lets it, else TRANSACTIONAL_ID_AUTHORIZATION_FAILED. KeepPreparedTxn: what is open
-  stays open; the answer has the new epoch to end it with, and the id and epoch that it was begun with.
+- v6 is two-phase commit (KIP-939). Enable2Pc: the producer's transactions have no timeout, if
+  transaction.two.phase.commit.enable is on, else TRANSACTIONAL_ID_AUTHORIZATION_FAILED. KeepPreparedTxn: an open
+  transaction stays open; the answer has the new epoch to end it with, and the id and epoch that it was begun with.
 """
 
 from typing import TYPE_CHECKING

@@ -1,16 +1,16 @@
 """JoinGroup (11), versions 0-9: become a member of a group's next generation.
 
-- The answer waits until that generation begins: everybody has joined again, or the rebalance timeout has passed; a
-  group that was empty waits `group.initial.rebalance.delay.ms` for more members.
-- From v4 on a member without an id is sent back with one (MEMBER_ID_REQUIRED) and joins again with it (KIP-394), so
-  that joins which nobody waits for any more leave nothing behind.
-- From v5 on a member may have an instance id (KIP-345): it keeps its place over a restart. A new member with the same
-  instance id takes its place, and the old one is fenced. In a stable group that causes no rebalance; a leader that
-  comes back is told by `skip_assignment` (v9) that the assignment stands, or before v9 that it does not lead.
-- The group speaks the protocol that most members like best among those that all speak.
+- The answer waits until that generation begins: all members have rejoined, or the rebalance timeout has passed; a group
+  that was empty waits `group.initial.rebalance.delay.ms` for more members.
+- From v4 on a member without an id is refused with a new one (MEMBER_ID_REQUIRED) and joins again with it (KIP-394), so
+  that abandoned joins leave no members behind.
+- From v5 on a member may be static (`group.instance.id`, KIP-345): it keeps its assignment over a restart. A new member
+  with the same instance id replaces it, and the old one is fenced. In a stable group that causes no rebalance; a leader
+  that restarts gets `skip_assignment` (v9), or before v9 is not named as leader.
+- The group's protocol is the one that most members prefer among those that all support.
 - In a group of the consumer protocol (`groups/classic_members.py`) the answer does not wait, the generation is the
-  member's epoch and nobody leads: the broker assigns.
-- v0 has no rebalance timeout: the session timeout stands for it. The reason (v8) is logged.
+  member's epoch and no member leads: the broker assigns.
+- v0 has no rebalance timeout: the session timeout is used. The reason (v8) is logged.
 """
 
 import logging

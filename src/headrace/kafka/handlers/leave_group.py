@@ -1,7 +1,7 @@
-"""LeaveGroup (13), versions 0-5: members leave a group, and what they read goes to the others at once.
+"""LeaveGroup (13), versions 0-5: members leave a group, and their partitions are reassigned at once.
 
-From v3 on several may leave together, each named by its member id or, a static one, by its instance id alone (which is
-how an operator removes it); each has a result of its own. Before v3 there is one, whose result is that of the request.
+From v3 on several may leave together, each named by its member id or, if static, by its instance id alone (which is how
+an operator removes it); each has its own result. Before v3 there is one member, whose result is that of the request.
 """
 
 import logging

@@ -1,8 +1,8 @@
-"""ListConfigResources (74), versions 0-1: what has settings that DescribeConfigs tells.
+"""ListConfigResources (74), versions 0-1: the resources whose settings DescribeConfigs shows.
 
-- Topics, brokers and their loggers have, and groups for which some are set. There are no subscriptions to client
-  metrics to list.
-- Version 0 asks for client metrics only. No types mean all of them; one Kafka does not list is UNSUPPORTED_VERSION.
+- These are topics, brokers, their loggers, and groups with settings. Client metrics subscriptions are not supported:
+  none is listed.
+- Version 0 lists client metrics only. No types mean all; a type that Kafka does not list is UNSUPPORTED_VERSION.
 """
 
 from collections.abc import Iterator

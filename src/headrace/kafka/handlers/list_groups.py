@@ -1,6 +1,6 @@
 """ListGroups (16), versions 0-5: the groups that this broker coordinates, of either protocol.
 
-v4 filters by state, v5 by type, both without regard to case; no filter means all.
+v4 filters by state, v5 by type, both case-insensitively; no filter means all.
 """
 
 from typing import TYPE_CHECKING

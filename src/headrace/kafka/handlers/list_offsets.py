@@ -1,4 +1,4 @@
-"""ListOffsets (2), versions 1-11: the offset for a time, or for one of the special times.
+"""ListOffsets (2), versions 1-11: the offset for a timestamp, or for a special timestamp.
 
     -1  latest: the high watermark, or the last stable offset for read_committed
     -2  earliest, and -4 earliest local: the log start, as there is no tiered storage
@@ -6,10 +6,10 @@
     -5  (v9) the last tiered, -6 (v11) the earliest not yet tiered: none, so offset -1
      t  the first offset whose timestamp is at least t; offset -1 if there is none
 
-A special time that the request's version does not know is UNSUPPORTED_VERSION. A partition that is named twice is
-INVALID_REQUEST, told once. Only the leader answers. One that was just elected and does not know yet what is committed
-says OFFSET_NOT_AVAILABLE (LEADER_NOT_AVAILABLE before v5).
-Looking for a time reads the log, so it is done by a worker thread.
+A special timestamp that the request's version does not have is UNSUPPORTED_VERSION. A partition that is named twice is
+INVALID_REQUEST, in one entry. Only the leader answers. A newly elected one that does not know the high watermark yet
+answers OFFSET_NOT_AVAILABLE (LEADER_NOT_AVAILABLE before v5).
+A search by timestamp reads the log, so a worker thread does it.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""ListPartitionReassignments (46), version 0: which partitions are moving, from where and to where.
+"""ListPartitionReassignments (46), version 0: the reassignments in progress, with the replicas they add and remove.
 
-Null topics stand for all. As in Kafka, topics and partitions that are not there are left out without an error, as those
-that do not move.
+Null topics stand for all. As in Kafka, topics and partitions that do not exist or are not being reassigned are left out
+without an error.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,8 +1,8 @@
 """ListTransactions (66), versions 0-2: the transactional ids that this broker coordinates.
 
-Filtered by state, by producer id, from v1 on by how long a transaction is open, and from v2 on by a regular expression
-for the id, in RE2's syntax. A name that is no state is told back. While a shard is loading:
-COORDINATOR_LOAD_IN_PROGRESS, rather than a part of the list.
+Filtered by state, by producer id, from v1 on by how long a transaction has been open, and from v2 on by a regular
+expression for the id, in RE2's syntax. Unknown state names are returned as such. While a shard is loading:
+COORDINATOR_LOAD_IN_PROGRESS, rather than a partial list.
 """
 
 from typing import TYPE_CHECKING

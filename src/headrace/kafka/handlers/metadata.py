@@ -1,18 +1,18 @@
 """Metadata (3), versions 0-13: the brokers, and the partitions of some or all topics.
 
 - Topics: in v0 an empty list means all; from v1 on null means all and an empty list means none, just the brokers.
-- Auto-creation: a topic asked for by name that does not exist is created, if the client allows it (from v4 on it says
-  so) and `auto.create.topics.enable` is on. It is usable when the answer leaves. Internal topics are not created so.
-- Topic ids: told from v10 on, accepted in requests from v12 on (before: INVALID_REQUEST). An unknown id is
+- Auto-creation: a topic requested by name that does not exist is created, if the client allows it (a field from v4 on)
+  and `auto.create.topics.enable` is on. It is usable when the answer is sent. Internal topics are not auto-created.
+- Topic ids: in answers from v10 on, accepted in requests from v12 on (before: INVALID_REQUEST). An unknown id is
   UNKNOWN_TOPIC_ID and creates nothing.
-- Brokers: those that are alive, and the one that answers; never none. One whose lease has ended is named for a few
-  seconds more, leading nothing (`kafka/departures.py`).
-- The controller is the broker that answers: any broker takes what others send to the controller. A client that was told
-  the name of a broker which is dead by now would wait for it. DescribeCluster tells who it really is.
-- Authorized operations: of topics from v8 on, of the cluster in v8-10; only when asked for.
+- Brokers: those that are alive, and the one that answers; never empty. One whose lease has ended is listed for a few
+  seconds more, leading no partition (`kafka/departures.py`).
+- The controller is the broker that answers: any broker serves requests to the controller, and a client would wait for
+  a controller that has died since. DescribeCluster shows the real one.
+- Authorized operations: of topics from v8 on, of the cluster in v8-10; only if requested.
 
 Differences from Kafka: a topic that is being auto-created is in this very answer, where Kafka says LEADER_NOT_AVAILABLE
-and lets the client ask again. While no broker is alive all of them are told, where Kafka may tell of none.
+and lets the client retry. While no broker is alive all of them are listed, where Kafka may list none.
 """
 
 from collections.abc import Iterable
@@ -52,7 +52,7 @@ def metadata(ctx: Context, request: "MetadataRequest") -> "Result[MetadataRespon
 
 
 def _to_create(ctx: Context, request: "MetadataRequest", wanted: "Topics", image: ClusterImage) -> list[str]:
-    """The names that are asked for, do not exist and may be created, each once."""
+    """Return the requested names that do not exist and may be created, without duplicates."""
     if not (ctx.services.metadata.settings.auto_create_topics_enable and _allows_creation(request)):
         return []
     names = dict.fromkeys(topic.name for topic in wanted if topic.name and not _topic_id(topic))
@@ -75,7 +75,7 @@ async def _create_and_answer(
         try:
             await ctx.services.metadata.create_topic(name)
         except TopicExists:
-            pass  # Somebody else was faster.
+            pass  # Another request has created it.
         except HeadraceError as error:
             failures[name] = error_code(error)
     image = ctx.services.metadata.image
@@ -85,7 +85,7 @@ async def _create_and_answer(
 def _wanted(
     ctx: Context, request: "MetadataRequest", wanted: "Topics", image: ClusterImage, failures: dict[str, ErrorCode]
 ) -> "list[MetadataResponseTopic]":
-    """The answers for the topics that were asked for, each once, in the order of the request."""
+    """Return the answers for the requested topics, without duplicates, in the order of the request."""
     answers: dict[tuple[str | None, UUID | None], MetadataResponseTopic] = {}
     for asked in wanted:
         name, topic_id = asked.name, _topic_id(asked)

@@ -1,12 +1,12 @@
-"""OffsetCommit (8), versions 2-10: remember how far a group has read.
+"""OffsetCommit (8), versions 2-10: commit a group's offsets.
 
-- Members commit at their generation; somebody without a group (generation -1, no member id) may commit for a group that
-  has no members. Anybody else is refused, a fenced static member above all.
-- Answered when the offsets are on disk as `flush.policy` of `__consumer_offsets` has it: a commit that was answered is
-  there after a crash.
-- Partitions that do not exist, and metadata longer than `offset.metadata.max.bytes`, are refused one by one; the rest
+- Members commit with their generation; a client that is not a member (generation -1, no member id) may commit for a
+  group without members. All others are refused, fenced static members in particular.
+- Answered when the offsets are persisted by the `flush.policy` of `__consumer_offsets`: an acknowledged commit survives
+  a crash.
+- Partitions that do not exist, and metadata longer than `offset.metadata.max.bytes`, are refused individually; the rest
   is committed. A partition named twice gets the last offset. From v10 on topics are named by id.
-- A retention time (v2-4) outweighs `offsets.retention.minutes`.
+- A retention time (v2-4) overrides `offsets.retention.minutes`.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""OffsetDelete (47), version 0: forget a group's offsets of partitions that it does not read any more.
+"""OffsetDelete (47), version 0: delete a group's offsets in partitions that it no longer reads.
 
 A topic that a member of the group subscribes to is GROUP_SUBSCRIBED_TO_TOPIC; a group with members that are not
-consumers is NON_EMPTY_GROUP, as nobody knows what it reads.
+consumers is NON_EMPTY_GROUP, as its subscriptions are unknown.
 """
 
 from typing import TYPE_CHECKING

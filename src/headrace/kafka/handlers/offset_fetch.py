@@ -1,11 +1,11 @@
-"""OffsetFetch (9), versions 1-10: how far groups have read.
+"""OffsetFetch (9), versions 1-10: the committed offsets of groups.
 
-- No topics (null, from v2 on) means all that the group has offsets for. A partition without one is answered with -1 and
+- No topics (null, from v2 on) means all in which the group has offsets. A partition without one is answered with -1 and
   no error, whether or not group, topic or partition exist.
 - From v7 on a client may require stable offsets: one that an open transaction may still change is
-  UNSTABLE_OFFSET_COMMIT, and the client asks again.
-- From v8 on several groups are asked for at once, from v9 on as a certain member, from v10 on with topics by id.
-- Told is only what is committed.
+  UNSTABLE_OFFSET_COMMIT, and the client retries.
+- From v8 on a request has several groups, from v9 on the member that asks, from v10 on topics by id.
+- Only offsets whose record is committed are returned.
 """
 
 from collections.abc import Mapping, Sequence
@@ -81,7 +81,7 @@ def _group(
 ) -> dict[str, object]:
     code = ErrorCode.none if result.error is None else error_code(result.error)
     if result.error is not None:
-        # Before v2 there is no place for an error but in each partition.
+        # Before v2 only partitions have an error code.
         asked = (group.topics or ()) if ctx.version < _TOP_ERROR_FROM else ()
         topics = [
             _topic(ctx, keys.fields(topic), dict.fromkeys(topic.partition_indexes, result.error)) for topic in asked

@@ -1,7 +1,7 @@
-"""OffsetForLeaderEpoch (23), versions 2-4: where a leader epoch ended, for clients that check for lost history.
+"""OffsetForLeaderEpoch (23), versions 2-4: the end offset of a leader epoch, for clients that detect log truncation.
 
-The current epoch ends at the end of the log, also while it has no records. An epoch this log has never seen answers
-with the largest one below it, or with (-1, -1) where there is none. Only the leader answers.
+The current epoch ends at the end of the log, also while it has no records. For an epoch that is not in this log, the
+answer has the largest one below it, or (-1, -1) if there is none. Only the leader answers.
 """
 
 from typing import TYPE_CHECKING

@@ -1,25 +1,25 @@
-"""Produce (0), versions 0-13: batches go to the log as they came, or in the codec of their topic.
+"""Produce (0), versions 0-13: append batches to the log unchanged, or recompressed with their topic's codec.
 
 - Versions 0-2 are advertised, since older librdkafka turns compression off without them, and refused with
   UNSUPPORTED_VERSION: they carry message formats that Headrace does not store.
-- Two phases: the call appends, in the order of arrival; the answer comes when the records are committed (acks=all), or
-  at once (acks=1). acks=0 gets no answer, and a failure closes the connection, which is how such a client is told.
+- Two phases: the call appends, in the order of arrival; the answer is sent when the records are committed (acks=all),
+  or at once (acks=1). acks=0 gets no answer; a failure closes the connection, the only signal such a client gets.
 - Exactly one batch of version 2 per partition. Only its header is read; on compacted topics the keys, too.
-- Where `compression.type` of the topic is not `producer`, a batch in another codec is put into that one first.
-- Internal topics take nothing from clients: INVALID_TOPIC_EXCEPTION.
+- If the topic's `compression.type` is not `producer`, a batch in another codec is recompressed first.
+- Clients cannot produce to internal topics: INVALID_TOPIC_EXCEPTION.
 - An idempotent producer's duplicate is answered with the offset of the original, when that is committed.
 - From v13 on topics are named by id.
-- Only the leader takes records. Others answer NOT_LEADER_OR_FOLLOWER, from v10 on with who leads and where (KIP-951);
-  so does a leader that loses its place while records wait to be committed.
-- acks=all with fewer replicas in sync than min.insync.replicas: NOT_ENOUGH_REPLICAS, or if that turned out after the
-  records were written and they were not committed in time, NOT_ENOUGH_REPLICAS_AFTER_APPEND.
-- A broker that may have been taken for dead answers acks=1 as acks=all: others may lead already, and have not what only
-  this one has.
-- A transactional batch needs an open transaction of its producer that has the partition, for which the coordinator is
-  asked, on whichever broker it is; where that is another one, only if the partition has not heard of the transaction.
-  Before v12 it must have been told by AddPartitionsToTxn, else INVALID_TXN_STATE (TRANSACTION_ABORTABLE in v11); from
-  v12 on (transaction version 2) the partition is added first.
-- Difference to Kafka: a request that times out waiting may still have been written, as there; nothing else.
+- Only the leader accepts records. Others answer NOT_LEADER_OR_FOLLOWER, from v10 on with the leader and its endpoint
+  (KIP-951); so does a leader that loses leadership while records wait to be committed.
+- acks=all with fewer replicas in sync than min.insync.replicas: NOT_ENOUGH_REPLICAS, or if the ISR shrank after the
+  append and the records were not committed in time, NOT_ENOUGH_REPLICAS_AFTER_APPEND.
+- A broker whose lease may have expired handles acks=1 as acks=all: another broker may lead already, without the records
+  that only this one has.
+- A transactional batch needs an open transaction of its producer that includes the partition, which is verified with
+  the coordinator; if that is another broker, only when the partition has no record of the transaction yet. Before v12
+  AddPartitionsToTxn must have added it, else INVALID_TXN_STATE (TRANSACTION_ABORTABLE in v11); from v12 on (transaction
+  version 2) the partition is added first.
+- No difference from Kafka; as there, a request that times out may still have been written.
 """
 
 from collections.abc import Mapping, Sequence
@@ -65,12 +65,12 @@ _ADDS_PARTITIONS_FROM = 12
 
 Topics = list[tuple[TopicKey, list[ProducedPartition]]]
 Asked = Mapping[Place, HeadraceError | None]
-"""Partitions for which the coordinator has been asked just now, and why it refused, if it did."""
+"""Partitions that were just verified with the coordinator, each with its refusal, if any."""
 _NOTHING_ASKED: Asked = MappingProxyType({})
 
 
 def refuse_old_versions(frame: bytes | memoryview, version: int) -> bytes:
-    """UNSUPPORTED_VERSION for each partition of a request in the layout of versions 0-2."""
+    """Answer UNSUPPORTED_VERSION for each partition of a request, in the layout of versions 0-2."""
     request = read_produce_request(frame, read_request_header(frame, flexible=False))
     refused: Topics = [
         (topic, [ProducedPartition(index, ErrorCode.unsupported_version.value) for index, _ in partitions])
@@ -92,12 +92,12 @@ def produce(ctx: Context, request: ProduceRequest) -> "Result[Produced]":
 
 
 def _must_ask(ctx: Context, transactional_id: str) -> bool:
-    """Whether asking the coordinator takes time: to add partitions, or because it is on another broker."""
+    """Whether the coordinator must be awaited: to add partitions, or because it is on another broker."""
     return ctx.header.api_version >= _ADDS_PARTITIONS_FROM or not ctx.services.transactions.is_here(transactional_id)
 
 
 def _missing(ctx: Context, request: ProduceRequest) -> dict[ProducerIdAndEpoch, list[Partition]]:
-    """Partitions that have not heard of the transactions that are to be written to them."""
+    """Return the partitions that have no record yet of the transaction that the request writes, by producer."""
     missing: dict[ProducerIdAndEpoch, list[Partition]] = {}
     for topic, partitions in request.topics:
         for index, records in partitions:
@@ -193,7 +193,7 @@ def _produce(
 
 
 def _answer(ctx: Context, topics: Topics) -> Raw:
-    """With where those are who lead what was refused here."""
+    """Encode the answer, with the endpoints of current leaders for the partitions that were refused."""
     leaders = [part.current_leader for _, produced in topics for part in produced if part.error_code]
     endpoints = endpoints_of(ctx, leaders) if leaders else ()
     return Raw((produce_response(ctx.header.api_version, response_header(ctx.header), topics, endpoints=endpoints),))
@@ -238,9 +238,9 @@ def _check_transaction(
 ) -> None:
     """Refuse a batch whose transaction is not open, or does not have this partition.
 
-    A coordinator on this broker knows best: the partition may not have the marker yet of a transaction that is decided.
-    Its own word is taken only while the coordinator cannot be asked. One on another broker has been asked where the
-    partition has not heard of the transaction; where it has, the marker that ends it is still to come.
+    A coordinator on this broker is authoritative: the partition may not have the marker of a decided transaction yet.
+    The partition's own state is used only while the coordinator is unavailable. One on another broker has been asked if
+    the partition has no record of the transaction; if it has one, the marker that ends the transaction is yet to come.
     """
     producer, place = ProducerIdAndEpoch(header.producer_id, header.producer_epoch), (partition.topic, partition.index)
     if request.transactional_id is None:
@@ -283,11 +283,11 @@ class _Watched(NamedTuple):
     topic: TopicKey
     produced: list[ProducedPartition]
     at: int
-    """Where in `produced` the answer for this partition is."""
+    """The index of this partition's answer in `produced`."""
 
 
 class _WaitingProduce:
-    """An answer that waits until each of its partitions has committed."""
+    """An answer that waits until the records of all its partitions are committed."""
 
     __slots__ = ("_answer", "_ctx", "_topics", "_unsettled", "count")
 
@@ -308,7 +308,7 @@ class _WaitingProduce:
         self._topics = topics
         self._answer = Deferred()
         if not self._unsettled:
-            # The log failed under a later batch of the same request.
+            # The log failed at a later batch of the same request.
             self._finish()
             return self._answer
         services = self._ctx.services

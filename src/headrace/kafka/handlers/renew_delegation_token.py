@@ -1,7 +1,7 @@
-"""RenewDelegationToken (39), versions 1-2: make a delegation token last longer.
+"""RenewDelegationToken (39), versions 1-2: renew a delegation token.
 
-Tokens belong to clients that have authenticated, and here none does: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as on a
-PLAINTEXT listener of Kafka's.
+Tokens need an authenticated client, and this broker does not authenticate: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as on
+a PLAINTEXT listener of Kafka.
 """
 
 from typing import TYPE_CHECKING

@@ -1,6 +1,6 @@
-"""SaslAuthenticate (36), versions 0-2: authenticate by the mechanism of SaslHandshake.
+"""SaslAuthenticate (36), versions 0-2: authenticate with the mechanism of SaslHandshake.
 
-This broker authenticates nobody: ILLEGAL_SASL_STATE, as on a PLAINTEXT listener of Kafka's.
+This broker does not authenticate clients: ILLEGAL_SASL_STATE, as on a PLAINTEXT listener of Kafka.
 """
 
 from datetime import timedelta

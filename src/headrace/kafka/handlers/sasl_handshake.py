@@ -1,7 +1,7 @@
-"""SaslHandshake (17), versions 0-1: agree on a mechanism of authentication.
+"""SaslHandshake (17), versions 0-1: negotiate the SASL mechanism.
 
-This broker authenticates nobody. As on a PLAINTEXT listener of Kafka's the answer is ILLEGAL_SASL_STATE, without
-mechanisms: a client that is set to SASL says so instead of meeting a closed connection.
+This broker does not authenticate clients: ILLEGAL_SASL_STATE, without mechanisms, as on a PLAINTEXT listener of Kafka.
+A client that is configured for SASL can report that, where a closed connection would not say why.
 """
 
 from typing import TYPE_CHECKING

@@ -1,10 +1,10 @@
-"""ShareAcknowledge (79), versions 1-2: members of share groups (KIP-932) say what became of the records that they got.
+"""ShareAcknowledge (79), versions 1-2: members of share groups (KIP-932) acknowledge the records that they acquired.
 
-- Accept, release, reject, and gap for offsets at which there is no record; from v2 on also renew, to keep a record for
-  longer (KIP-1222).
-- All or nothing for each partition: INVALID_RECORD_STATE if one of the records is not the member's.
-- Answered when it is committed: what was accepted or rejected never comes back.
-- In a session that a ShareFetch began. Epoch -1 ends it, and what the member still has is for others at once.
+- Accept, release, reject, and gap for offsets without a record; from v2 on also renew, to extend a record's lock
+  (KIP-1222).
+- All or nothing for each partition: INVALID_RECORD_STATE if the member has not acquired one of the records.
+- Answered when the acknowledgement is committed: an accepted or rejected record is never redelivered.
+- Needs a session that a ShareFetch began. Epoch -1 ends it, and the member's remaining records are released at once.
 """
 
 from datetime import timedelta

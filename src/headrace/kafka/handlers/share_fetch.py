@@ -1,15 +1,15 @@
 """ShareFetch (78), versions 1-2: records for a member of a share group (KIP-932), and its acknowledgements.
 
-- Batches are sent as they are in the log, with the ranges of those of their records that are the member's now. These
-  are never more than max records, in either acquire mode (v2, KIP-1206): Kafka goes on to the end of a batch in the
-  mode batch-optimized. With max records or max bytes 0 there are none.
-- What is acquired is committed before it is answered: each delivery of a record counts more than the one before it.
-- Long polling without polling: a fetch is woken by new records, by such as come back, and by the end of its time.
-- Sessions: see `share_sessions.py`. What a member has when its session or its connection ends is for others at once,
-  and was delivered; a session that its member ended does not bring it closer to the delivery count limit.
+- Batches are sent as they are in the log, with the ranges of offsets that were acquired for the member. These are never
+  more than max records, in either acquire mode (v2, KIP-1206): Kafka continues to the end of a batch in the mode
+  batch-optimized. With max records or max bytes 0 nothing is acquired.
+- Acquisitions are committed before the answer: the delivery count of a record rises with each delivery.
+- Long polling without polling: a fetch is woken by new records, by released ones, and by the end of max wait.
+- Sessions: see `share_sessions.py`. When a session or its connection ends, the member's records are released at once
+  and count as delivered; if the member ended the session, that does not count towards the delivery count limit.
 - A request that renews (v2, KIP-1222) fetches nothing; its limits must be 0.
-- What is acknowledged is answered for when it is committed. A record that is not the member's is INVALID_RECORD_STATE,
-  and nothing that the request says of its partition has been done then.
+- Acknowledgements are answered when they are committed. A record that the member has not acquired is
+  INVALID_RECORD_STATE, and then none of the request's acknowledgements for its partition are applied.
 """
 
 from functools import partial
@@ -61,14 +61,14 @@ async def _work(
     elif not renews:
         await fetch.run()
         if session.is_over:
-            # The member went while this was under way, and what it had then was released already.
+            # The session ended during the fetch, and the records acquired before were already released.
             fetch.taken.clear()
             await release(ctx, session, is_excused=True)
     return answer(ctx, lock_timeout_ms=settings.share_record_lock_duration_ms, fetched=fetch, acknowledged=outcomes)
 
 
 def _checked(request: "ShareFetchRequest") -> tuple[str, str]:
-    """The group and the member, if the request is sound."""
+    """Return the group and the member of a valid request; raises `ProtocolError` for an invalid one."""
     if not request.group_id or not request.member_id:
         raise ProtocolError("a share fetch must name its group and its member")
     if request.share_session_epoch < FINAL:
@@ -100,8 +100,8 @@ def _forget(ctx: Context, session: ShareSession) -> None:
 
 
 def _disconnected(ctx: Context, session: ShareSession) -> None:
-    """Its member cannot acknowledge any more: what it has is for others. That counts as a failed delivery, as the end
-    of a lock does: a record may be what made the member crash."""
+    """Release the member's records, which it can no longer acknowledge. That counts as a failed delivery, like an
+    expired lock: a record may have made the member crash."""
     if ctx.services.share_sessions.drop(session):
         answer_later(_release(ctx, session), lambda _: None)
 

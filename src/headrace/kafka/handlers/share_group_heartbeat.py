@@ -1,8 +1,9 @@
-"""ShareGroupHeartbeat (76), version 1: members of share groups (KIP-932) join, live and leave.
+"""ShareGroupHeartbeat (76), version 1: members of share groups (KIP-932) join, send heartbeats and leave.
 
-- Member epoch 0 joins, -1 leaves. Members make their ids themselves.
-- Answered when what follows from it is committed: an epoch or a partition that a member was told of outlasts a crash.
-- A group of another kind stays what it is: the member is refused with GROUP_ID_NOT_FOUND.
+- Member epoch 0 joins, -1 leaves. Members generate their own ids.
+- Answered when the resulting changes are committed: an epoch or an assignment that a member has received survives a
+  crash.
+- A group of another kind is not converted: the member is refused with GROUP_ID_NOT_FOUND.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
 """StreamsGroupDescribe (89), version 0: state, epochs, topology and members of streams groups (KIP-1071).
 
 - A group that does not exist, or is of another kind, is GROUP_ID_NOT_FOUND.
-- The subtopologies are null while source topics are missing, or topics are partitioned in a way that does not fit.
+- The subtopologies are null while source topics are missing, or partition counts of topics do not match.
 - Below feature level 2: UNSUPPORTED_VERSION.
 """
 

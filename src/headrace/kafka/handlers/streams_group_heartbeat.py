@@ -1,20 +1,19 @@
-"""StreamsGroupHeartbeat (88), version 0: members of streams groups (KIP-1071) join, live and leave.
+"""StreamsGroupHeartbeat (88), version 0: members of streams groups (KIP-1071) join, send heartbeats and leave.
 
-- Member epoch 0 joins with the topology of the application, -1 leaves, -2 leaves for now (static members). Members make
-  their ids themselves.
-- Answered when what follows from it is committed: an epoch or a task that a member was told of outlasts a crash.
-- Topics that the application needs for itself are created by the broker. Until they, and the topics that it reads, are
-  there, the answer has a status that says what is missing, and nobody has tasks. Why a topic cannot be created is part
-  of that status.
-- A group of another kind stays what it is (GROUP_ID_NOT_FOUND), unless it is a classic one without members: the
-  application goes on from its offsets.
+- Member epoch 0 joins with the topology of the application, -1 leaves, -2 leaves temporarily (static members). Members
+  generate their own ids.
+- Answered when the resulting changes are committed: an epoch or a task that a member has received survives a crash.
+- The broker creates the application's internal topics. Until they and the source topics exist, the answer has a status
+  with the missing topics, and no member has tasks. The status also has the reason why a topic cannot be created.
+- A group of another kind is not converted (GROUP_ID_NOT_FOUND), unless it is a classic one without members: the
+  application continues from its offsets.
 - The topology of a group with members is not changed: another one is STREAMS_INVALID_TOPOLOGY, one with a larger epoch
-  STREAMS_INVALID_TOPOLOGY_EPOCH. A member with a smaller epoch is let in without tasks (status STALE_TOPOLOGY).
+  STREAMS_INVALID_TOPOLOGY_EPOCH. A member with a smaller epoch is admitted without tasks (status STALE_TOPOLOGY).
 - Below feature level 2: UNSUPPORTED_VERSION.
 
-Differences from Kafka 4.2: static members are let in, and an empty group takes the topology of whoever joins it.
-As there, patterns of source topics are INVALID_REQUEST, and there are no warm-up tasks: offsets of tasks are not looked
-at.
+Differences from Kafka 4.2: static members are admitted, and an empty group adopts the topology of the first member that
+joins. As there, patterns of source topics are INVALID_REQUEST, and there are no warm-up tasks: task offsets are
+ignored.
 """
 
 from datetime import timedelta
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
 KEY = 88
 _ACCEPTABLE_RECOVERY_LAG = 10_000
 _TASK_OFFSET_INTERVAL = timedelta(minutes=1)
-"""Both are for warm-up tasks, and Kafka's defaults."""
+"""Kafka's defaults; both settings concern warm-up tasks only."""
 
 
 @handles(KEY, 0, 0)

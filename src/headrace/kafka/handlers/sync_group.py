@@ -1,9 +1,9 @@
-"""SyncGroup (14), versions 0-5: get one's assignment; the leader brings everybody's.
+"""SyncGroup (14), versions 0-5: a member gets its assignment; the group's leader sends those of all members.
 
-- Followers wait for the leader. Everybody is answered when the assignment is committed: a restart cannot take back
-  what a member was told to read.
-- In a group of the consumer protocol nobody waits: the assignment is the broker's.
-- From v5 on a client says which protocol it believes in; another one is INCONSISTENT_GROUP_PROTOCOL.
+- The other members wait for the leader. All are answered when the assignment is committed: a restart cannot revoke an
+  assignment that a member has received.
+- In a group of the consumer protocol no member waits: the broker assigns.
+- From v5 on the request has the group's protocol; a different one is INCONSISTENT_GROUP_PROTOCOL.
 """
 
 from typing import TYPE_CHECKING

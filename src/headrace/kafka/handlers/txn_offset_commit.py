@@ -1,9 +1,9 @@
-"""TxnOffsetCommit (28), versions 0-5: offsets of a group that count if a transaction is committed.
+"""TxnOffsetCommit (28), versions 0-5: write a group's offsets, which take effect if the transaction commits.
 
 - Before v5 the group must have been added with AddOffsetsToTxn; from v5 on (transaction version 2) this adds it.
 - From v3 on the client names the member and generation for which it commits, and is refused as for OffsetCommit.
 - Refused by the transaction's state: INVALID_TXN_STATE, TRANSACTION_ABORTABLE from v4 on; a producer that is not the
-  current one is INVALID_PRODUCER_EPOCH. Partitions that do not exist are refused one by one.
+  current one is INVALID_PRODUCER_EPOCH. Partitions that do not exist are refused individually.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""UnregisterBroker (64), version 0: take a broker out of the cluster for good.
+"""UnregisterBroker (64), version 0: remove a broker from the cluster permanently.
 
-A broker that is not of the cluster is BROKER_ID_NOT_REGISTERED, as in Kafka. One that is leaves the cluster by being
-drained and stopped, so that no replica is lost with it: INVALID_REQUEST says how, where Kafka forgets it at once.
+An unknown broker is BROKER_ID_NOT_REGISTERED, as in Kafka. A broker of the cluster is removed by draining and stopping
+it, so that no replica is lost: INVALID_REQUEST says how, where Kafka unregisters it at once.
 """
 
 from typing import TYPE_CHECKING

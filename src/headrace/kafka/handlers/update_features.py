@@ -1,16 +1,15 @@
 """UpdateFeatures (57), versions 0-2: raise the cluster's feature level, as `headrace cluster upgrade` does.
 
-- `headrace.version` is the level. It is raised once every broker of the cluster is there and knows the new level; else
-  FEATURE_UPDATE_FAILED names the broker. It is never lowered: FEATURE_UPDATE_FAILED, whatever kind of downgrade is
-  asked for.
+- `headrace.version` is the level. It is raised if every broker of the cluster is alive and supports the new level; else
+  FEATURE_UPDATE_FAILED names the broker. It is never lowered: FEATURE_UPDATE_FAILED for any kind of downgrade.
 - `transaction.version` may be 0, 1 or 2: clients choose their protocol by it, and the broker serves each. It is lowered
-  by a downgrade of either kind only. Any other of Kafka's features follows from the level: asking for what it is
-  succeeds, anything else is FEATURE_UPDATE_FAILED.
+  only by a downgrade, of either kind. Kafka's other features follow from the level: a request for the current version
+  succeeds, any other is FEATURE_UPDATE_FAILED.
 - A name or a version that this broker does not know is INVALID_UPDATE_VERSION.
 - All updates of a request are made, or none. With `validate_only` (v1) nothing is changed.
 - v0 and v1 answer for each feature; v2 has one error for all.
 
-Any broker answers. The features are durable, and in force on this broker, when the answer leaves.
+Any broker answers. The features are durable, and in effect on this broker, when the answer is sent.
 """
 
 from typing import TYPE_CHECKING
@@ -50,7 +49,7 @@ async def update_features(ctx: Context, request: "UpdateFeaturesRequest") -> "Up
 
 
 def _is_downgrade(update: "FeatureUpdateKey") -> bool:
-    """Version 0 says it with a flag, later ones with a type."""
+    """Whether the update is a downgrade: by a flag in version 0, by the upgrade type in later ones."""
     return bool(getattr(update, "allow_downgrade", False)) or getattr(update, "upgrade_type", _UPGRADE) > _UPGRADE
 
 

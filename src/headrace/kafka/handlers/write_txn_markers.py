@@ -1,9 +1,9 @@
 """WriteTxnMarkers (27), versions 1-2: end transactions on partitions of this broker.
 
-What a coordinator asks of the brokers that lead the partitions of a transaction, and what an administrator uses to
-abort one that hangs without a coordinator. Answered when the markers are committed; those that are not after two
-seconds are REQUEST_TIMED_OUT, so that one partition does not keep the others waiting. The transaction version of v2 is
-not looked at: a marker of an older epoch is INVALID_PRODUCER_EPOCH in either.
+A coordinator sends it to the leaders of a transaction's partitions, and an administrator to abort a hanging transaction
+without a coordinator. Answered when the markers are committed; those that are not after two seconds are
+REQUEST_TIMED_OUT, so that one partition does not delay the others. The transaction version of v2 is ignored: a marker
+of an older epoch is INVALID_PRODUCER_EPOCH in either.
 """
 
 from collections.abc import Mapping
