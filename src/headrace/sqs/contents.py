@@ -11,6 +11,7 @@ from struct import Struct
 
 import msgspec
 
+from headrace.model.failure_headers import FAILURE_HEADERS
 from headrace.model.queued import ATTRIBUTE_PREFIX, SYSTEM_ATTRIBUTE_PREFIX
 from headrace.queues.api import Headers
 from headrace.sqs import errors
@@ -220,7 +221,10 @@ def to_headers(attributes: Attributes | None, trace: str, sender: str) -> Header
 
 
 def from_headers(headers: Headers) -> tuple[dict[str, MessageAttributeValue], dict[str, str]]:
-    """Attributes and system attributes. Headers of other clients are attributes, too: texts, or else binaries."""
+    """Attributes and system attributes. Headers of other clients are attributes, too: texts, or else binaries.
+
+    The failure headers of a dead letter are not: AWS returns a dead letter with the attributes that it was sent with.
+    """
     attributes: dict[str, MessageAttributeValue] = {}
     system: dict[str, str] = {}
     for name, data in headers:
@@ -229,7 +233,7 @@ def from_headers(headers: Headers) -> tuple[dict[str, MessageAttributeValue], di
         elif name.startswith(ATTRIBUTE_PREFIX):
             kind, _, value = (data or b"").partition(b"\n")
             attributes[name.removeprefix(ATTRIBUTE_PREFIX)] = _value(kind.decode("utf-8", "replace"), value)
-        elif data and not name.startswith("hr.") and _NAME.fullmatch(name) is not None:
+        elif data and not name.startswith("hr.") and name not in FAILURE_HEADERS and _NAME.fullmatch(name) is not None:
             attributes[name] = _value("String" if _is_text(data) else "Binary", data)
     return attributes, system
 
