@@ -38,4 +38,4 @@ def test_other_failures_are_not_explained_away() -> None:
 
 def test_every_extra_that_is_named_exists() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert {extra.name for extra in EXTRAS} | {"dev"} == set(project["optional-dependencies"])
+    assert {extra.name for extra in EXTRAS} | {"dev", "site"} == set(project["optional-dependencies"])
