@@ -221,7 +221,14 @@ def queue(client: Client, name: str) -> dict[str, Any]:
     return {"settings": one.describe().settings, "messages": [_message(each.found) for each in one.peek(1000)]}
 
 
-FAILURE = "headrace-"
+FAILURE = {
+    "headrace-reason",
+    "headrace-exception-type",
+    "headrace-exception-message",
+    "headrace-exception-file",
+    "headrace-exception-line",
+    "headrace-attempts",
+}
 """Headers that dead letters have since 0.2: a message of 0.1 gets them if it becomes one after the upgrade."""
 
 
@@ -239,7 +246,7 @@ def _message(found: Any) -> dict[str, Any]:
         "priority": found.priority,
         "group": found.group,
         "due": found.until_at_ms,
-        "headers": [[name, text(value)] for name, value in found.headers if not name.startswith(FAILURE)],
+        "headers": [[name, text(value)] for name, value in found.headers if origin is None or name not in FAILURE],
         "origin": origin,
     }
 

@@ -21,7 +21,7 @@ from headrace.model.backoff import ExponentialDelay, RetryDelays
 
 _ANSWER_TIMEOUT_S = 30.0
 _IDLE_S = 3.0
-"""Connections that were idle for longer are not reused: a proxy may close them after 5 seconds."""
+"""Connections that were idle for longer are not reused: the broker or a proxy may be closing them."""
 _RETRY_DELAY_S = ExponentialDelay(0.05, 1.0)
 _REGION = "us-east-1"
 """Signatures contain a region; brokers accept any."""
