@@ -3,23 +3,10 @@
 Each operation is a bit in a bit field, at the position of Kafka's operation code.
 """
 
-from enum import IntEnum
+from headrace.model.acls import AclOperation
 
 NOT_ASKED = -(2**31)
 """The value of the field when the client did not ask for authorized operations."""
-
-
-class AclOperation(IntEnum):
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
 
 
 def _bits(*operations: AclOperation) -> int:

@@ -1,0 +1,1 @@
+"""Authentication and authorization: who a client is, and what it may do."""
