@@ -6,7 +6,7 @@ The node's parts, and the order in which they start and stop, are in `node.py`.
 import asyncio
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from random import Random
@@ -47,16 +47,21 @@ class BrokerApp:
         self._clock = clock or SystemClock()
         self._disk = disk or OsDisk()
         self._undo = AsyncExitStack()
-        self._endpoint: Endpoint | None = None
+        self._bound: Mapping[str, Endpoint] = {}
         self._http_endpoint: Endpoint | None = None
         self._data_dir: DataDir | None = None
 
     @property
     def kafka_endpoint(self) -> Endpoint:
-        """The bound address, once started."""
-        if self._endpoint is None:
+        """The bound address of the listener for brokers, once started."""
+        return self.kafka_endpoints[self.settings.broker_listener.name]
+
+    @property
+    def kafka_endpoints(self) -> Mapping[str, Endpoint]:
+        """The bound address of each listener by its name, once started."""
+        if not self._bound:
             raise RuntimeError("the broker has not been started")
-        return self._endpoint
+        return self._bound
 
     @property
     def http_url(self) -> str:
@@ -79,7 +84,7 @@ class BrokerApp:
         except BaseException:
             # In a cluster the directory may be registered by now, and a broker must restart with the same one.
             # Once it has listened, clients may have had writes acknowledged.
-            has_listened = self._endpoint is not None
+            has_listened = bool(self._bound)
             if self._data_dir is not None and not self.settings.etcd_endpoints and not has_listened:
                 self._data_dir.leave_unused()
             await self.stop()
@@ -109,13 +114,13 @@ class BrokerApp:
         undo.push_async_callback(node.stop)
         await node.start(self._listen)
 
-    async def _listen(self, services: Services, undo: AsyncExitStack) -> Endpoint:
+    async def _listen(self, services: Services, undo: AsyncExitStack) -> Mapping[str, Endpoint]:
         """Bind the listeners, HTTP first: Kafka clients can ask for the HTTP address. It is closed first, too."""
         http = AsyncExitStack()
         undo.push_async_callback(http.aclose)
         await self._listen_http(services, http)
         server = KafkaServer(services)
-        bound = self._endpoint = await server.start()
+        bound = self._bound = await server.start()
         undo.push_async_callback(server.stop, self.settings.shutdown_timeout_ms / 1000)
         undo.push_async_callback(http.aclose)
         self._warn_if_http_moved()

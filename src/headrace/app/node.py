@@ -9,7 +9,7 @@ those in flight, revoke the lease, flush and close the logs.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ from uuid import UUID, uuid4
 
 from headrace.app.broker_home import BrokerHome
 from headrace.app.hosted_partitions import ClusterRuntime, HostedPartitions
+from headrace.cluster.access import AccessControl
 from headrace.cluster.controller_loop import ControllerLoop
 from headrace.cluster.endpoints import default_endpoint
 from headrace.cluster.membership import Membership
@@ -44,6 +45,7 @@ from headrace.replication.transport import Transport
 from headrace.runtime.clock import Clock
 from headrace.runtime.disk import Disk
 from headrace.runtime.expiries import Expiries
+from headrace.security.security import Security
 from headrace.storage.cleaner import Cleaner
 from headrace.storage.flusher import Flusher
 from headrace.storage.log import Log
@@ -100,14 +102,15 @@ class Node:
         """This broker's cluster membership, once started; None on a single node."""
         return self._membership
 
-    async def start(self, bind: Callable[[Services, AsyncExitStack], Awaitable[Endpoint]]) -> None:
+    async def start(self, bind: Callable[[Services, AsyncExitStack], Awaitable[Mapping[str, Endpoint]]]) -> None:
         """Start; ready for clients on return, in a cluster after the controller has admitted this broker.
 
-        `bind` opens the listeners, returns the bound address, and pushes their closing onto the stack. If this raises,
-        `stop` cleans up.
+        `bind` opens the listeners, returns the bound address of each by its name, and pushes their closing onto the
+        stack. If this raises, `stop` cleans up.
         """
         settings, dependencies, undo, home = self.settings, self._dependencies, self._undo, self._home
-        endpoint = default_endpoint(settings.listen, settings.advertise, settings.listen.port)
+        own_listener = settings.broker_listener
+        endpoint = default_endpoint(own_listener.address, own_listener.advertise, own_listener.address.port)
         metadata = Metadata(
             home.store, settings, endpoint, is_single_node=home.is_single_node, new_uuid=dependencies.new_uuid
         )
@@ -135,10 +138,14 @@ class Node:
         self._start_maintenance(logs, metadata)
         services = self._services = self._start_services(metadata, partitions)
         bound = await bind(services, undo)
-        own = default_endpoint(settings.listen, settings.advertise, bound.port)
-        metadata.announce(own)
+        advertised = {
+            each.name: default_endpoint(each.address, each.advertise, bound[each.name].port)
+            for each in settings.kafka_listeners
+        }
+        own = advertised[own_listener.name]
+        metadata.announce(own, advertised)
         if self._membership is not None:
-            await self._register(self._membership, metadata, hosting, own)
+            await self._register(self._membership, metadata, hosting, own, advertised)
             self._run_in_background(services.producer_ids.prefetch_blocks(), "producer ids")
 
     async def stop(self) -> None:
@@ -264,6 +271,9 @@ class Node:
         undo.push_async_callback(queues.stop)
         departures = Departures(clock)
         metadata.subscribe(departures.image_changed)
+        security = Security()
+        security.update(metadata.image.security, metadata.settings)
+        metadata.subscribe(lambda _, image: security.update(image.security, metadata.settings))
         random, membership = dependencies.random, self._membership
         services = Services(
             clock=clock,
@@ -281,6 +291,8 @@ class Node:
             queues=queues,
             share_sessions=ShareSessions(lambda: metadata.settings.group_share_max_share_sessions),
             departures=departures,
+            security=security,
+            access=AccessControl(metadata),
             coordinators={
                 0: groups.coordinator,
                 1: transactions.coordinator,
@@ -294,12 +306,17 @@ class Node:
         return services
 
     async def _register(
-        self, membership: Membership, metadata: Metadata, hosting: HostedPartitions, endpoint: Endpoint
+        self,
+        membership: Membership,
+        metadata: Metadata,
+        hosting: HostedPartitions,
+        endpoint: Endpoint,
+        listeners: Mapping[str, Endpoint],
     ) -> None:
         membership.on_admitted.append(hosting.refresh_roles)
         controlling = ControllerLoop(metadata, membership, self._dependencies.clock)
         await hosting.withdraw()
-        await membership.register(endpoint)
+        await membership.register(endpoint, listeners)
         controlling.start()
         self._undo.push_async_callback(controlling.stop)
         await membership.wait_until_admitted()

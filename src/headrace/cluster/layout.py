@@ -13,6 +13,7 @@
     /settings/brokers            dynamic settings of all brokers
     /settings/brokers/<id>       dynamic settings of one broker
     /settings/groups/<name>      settings of one group
+    /users, /access-keys, /acls  users and their permissions: `layout_security.py`
     /producer-ids                the first producer id not in any block yet (see `producer_ids.py`)
 
 Versions. A broker ignores unknown keys, and unknown fields of known records. So keys and fields can be added without
@@ -29,6 +30,7 @@ from uuid import UUID
 
 import msgspec
 
+from headrace.cluster import layout_security
 from headrace.cluster.store import Change, Snapshot
 from headrace.model.errors import StartupError
 from headrace.model.features import FIRST_LEVEL, check_readable
@@ -109,6 +111,8 @@ class AliveRecord(msgspec.Struct, frozen=True):
     max_level: int = FIRST_LEVEL
     """The highest feature level this broker supports. Not under /brokers, because a controller of 0.1 rewrites that
     record without fields it does not know."""
+    listeners: dict[str, tuple[str, int]] = {}
+    """The advertised host and port of each listener, by name."""
 
 
 class ControllerRecord(msgspec.Struct, frozen=True):
@@ -276,6 +280,7 @@ def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> Clus
     for_all: Mapping[str, str] = image.broker_settings
     by_broker = dict(image.settings_by_broker)
     by_group = dict(image.settings_by_group)
+    security: list[Change] = []
     for change in changes:
         key, value = change.key, change.value
         if key.startswith(TOPICS):
@@ -321,14 +326,10 @@ def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> Clus
                 by_group.pop(group_id, None)
             else:
                 by_group[group_id] = _decode_settings(key, value)
+        elif key.startswith(layout_security.PREFIXES):
+            security.append(change)
     for change in alive:
-        broker_id = BrokerId(int(change.key[len(ALIVE) :]))
-        if (broker := brokers.get(broker_id)) is not None:
-            if change.value is None:
-                brokers[broker_id] = replace(broker, is_alive=False)
-            else:
-                max_level = decode_alive(broker_id, change.value).max_level
-                brokers[broker_id] = replace(broker, is_alive=True, epoch=change.revision, max_level=max_level)
+        _put_alive(brokers, change)
     topic_names = image.topic_names
     if are_topics_changed:
         topic_names = {topic.topic_id: name for name, topic in topics.items()}
@@ -348,6 +349,22 @@ def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> Clus
         feature_level=cluster.level,
         chosen_features=cluster.features,
         features_revision=features_revision,
+        security=layout_security.apply_security(image.security, security),
+    )
+
+
+def _put_alive(brokers: dict[BrokerId, BrokerInfo], change: Change) -> None:
+    broker_id = BrokerId(int(change.key[len(ALIVE) :]))
+    broker = brokers.get(broker_id)
+    if broker is None:
+        return
+    if change.value is None:
+        brokers[broker_id] = replace(broker, is_alive=False)
+        return
+    record = decode_alive(broker_id, change.value)
+    listeners = {name: Endpoint(host, port) for name, (host, port) in record.listeners.items()}
+    brokers[broker_id] = replace(
+        broker, is_alive=True, epoch=change.revision, max_level=record.max_level, listeners=listeners
     )
 
 
@@ -375,6 +392,7 @@ def _put_broker(
         data_dir=record.data_dir,
         former_data_dir=record.former_data_dir,
         max_level=FIRST_LEVEL if before is None else before.max_level,
+        listeners={} if before is None else before.listeners,
     )
 
 

@@ -14,7 +14,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -71,6 +71,7 @@ class Membership:
         self._new_incarnation = new_incarnation
         self._key = layout.alive_key(self.broker_id)
         self._endpoint: Endpoint | None = None
+        self._listeners: dict[str, tuple[str, int]] = {}
         self._epoch = ABSENT
         self._lease: LeaseId | None = None
         self._renewed_at_ms = 0.0
@@ -114,12 +115,13 @@ class Membership:
         """True while the lease is provably live: no other broker can have been elected in this one's place."""
         return self._epoch != ABSENT and self._clock.monotonic_ms() - self._renewed_at_ms < self._session_ms
 
-    async def register(self, endpoint: Endpoint) -> None:
-        """Register this broker, which others reach at `endpoint`. Admission comes later.
+    async def register(self, endpoint: Endpoint, listeners: Mapping[str, Endpoint] | None = None) -> None:
+        """Register this broker, which others reach at `endpoint`, and clients at its listeners. Admission comes later.
 
         `StartupError` if another process with this broker id does not end.
         """
         self._endpoint = endpoint
+        self._listeners = {name: (each.host, each.port) for name, each in (listeners or {}).items()}
         self._metadata.subscribe(self._on_image_change)
         if self._registration(self._metadata.image.brokers.get(self.broker_id), endpoint).has_lost_data:
             log.warning(
@@ -190,7 +192,7 @@ class Membership:
         sent_at_ms = self._clock.monotonic_ms()
         lease = await self._store.grant_lease(self._session_ms)
         self._lease = lease
-        alive = layout.AliveRecord(self._new_incarnation(), self._data_dir_id, lease, LATEST_LEVEL)
+        alive = layout.AliveRecord(self._new_incarnation(), self._data_dir_id, lease, LATEST_LEVEL, self._listeners)
         broker_key = layout.broker_key(self.broker_id)
         known = self._metadata.image.brokers.get(self.broker_id)
         revision = await self._store.commit(

@@ -144,9 +144,9 @@ class Metadata:
         """Stop the watch. The store itself is closed by its owner."""
         await self._watcher.close()
 
-    def announce(self, endpoint: Endpoint) -> None:
-        """Set this broker's endpoint in the image, once the port is bound."""
-        self._watcher.announce(endpoint)
+    def announce(self, endpoint: Endpoint, listeners: Mapping[str, Endpoint] | None = None) -> None:
+        """Set this broker's endpoint and the addresses of its listeners in the image, once the ports are bound."""
+        self._watcher.announce(endpoint, listeners or {})
 
     def unchanged(self, key: str) -> Compare:
         """A comparison that holds while this key of the store is as in the current image."""

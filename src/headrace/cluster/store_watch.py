@@ -10,7 +10,7 @@ the last revision delivered; if the store has compacted that revision, a new sna
 import asyncio
 import logging
 from base64 import urlsafe_b64encode
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from uuid import UUID
@@ -85,8 +85,8 @@ class StoreWatcher:
     def subscribe(self, listener: Listener) -> None:
         self._listeners.append(listener)
 
-    def announce(self, endpoint: Endpoint) -> None:
-        self.broker = replace(self.broker, endpoint=endpoint)
+    def announce(self, endpoint: Endpoint, listeners: Mapping[str, Endpoint]) -> None:
+        self.broker = replace(self.broker, endpoint=endpoint, listeners=listeners)
         if self.is_single_node:
             self._image = replace(self.image, brokers={**self.image.brokers, self.broker.broker_id: self.broker})
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 
 from headrace.config.address import parse_address
 from headrace.config.broker_checks import check_consistent
-from headrace.config.broker_rows import HTTP_OFF, HTTP_PORT_DISTANCE, LOOPBACK, broker_rows
+from headrace.config.broker_rows import HTTP, HTTP_OFF, HTTP_PORT_DISTANCE, HTTPS, LOOPBACK, broker_rows
 from headrace.config.kafka_only import BROKER_ROWS
+from headrace.config.listeners import KafkaListener, parse_listener
 from headrace.config.settings import Setting, Value, parse_all, table
 from headrace.config.topic import TOPIC_SETTINGS, TopicSettings, topic_settings
 from headrace.model.image import Endpoint
@@ -27,9 +28,39 @@ class BrokerSettings:
     broker_id: int = 0
     broker_rack: str = ""
     data_dir: str = "headrace-data"
-    kafka_listen: str = ":9092"
+    kafka_listen: str = f"{LOOPBACK}:9092"
+    listeners: tuple[str, ...] = ()
+    inter_broker_listener: str = ""
+    insecure: bool = False
     advertise: str = ""
     http_listen: str = ""
+    # Security
+    authorization_enable: bool = False
+    super_users: str = ""
+    allow_everyone_if_no_acl_found: bool = False
+    tls_cert_file: str = ""
+    tls_key_file: str = ""
+    tls_key_password: str = field(default="", repr=False)
+    tls_ca_file: str = ""
+    tls_client_auth: str = "none"
+    tls_min_version: str = "1.2"
+    tls_principal_mapping_rules: str = "DEFAULT"
+    sasl_enabled_mechanisms: tuple[str, ...] = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+    sasl_server_max_receive_size: int = 512 * 1024
+    connections_max_reauth_ms: int = 0
+    connection_failed_authentication_delay_ms: int = 100
+    inter_broker_user: str = ""
+    inter_broker_password: str = field(default="", repr=False)
+    inter_broker_sasl_mechanism: str = "SCRAM-SHA-512"
+    sasl_oauthbearer_jwks_endpoint_url: str = ""
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = 3_600_000
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = 100
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = 10_000
+    sasl_oauthbearer_expected_issuer: str = ""
+    sasl_oauthbearer_expected_audience: tuple[str, ...] = ()
+    sasl_oauthbearer_clock_skew_seconds: int = 30
+    sasl_oauthbearer_scope_claim_name: str = "scope"
+    sasl_oauthbearer_sub_claim_name: str = "sub"
     # The cluster
     auto_leader_rebalance_enable: bool = True
     broker_draining: bool = False
@@ -39,7 +70,7 @@ class BrokerSettings:
     etcd_cert_file: str = ""
     etcd_endpoints: tuple[str, ...] = ()
     etcd_key_file: str = ""
-    etcd_password: str = ""
+    etcd_password: str = field(default="", repr=False)
     etcd_prefix: str = "/headrace"
     etcd_user: str = ""
     follower_replication_throttled_rate: int = 2**63 - 1
@@ -121,7 +152,7 @@ class BrokerSettings:
     offsets_topic_num_partitions: int = 50
     offsets_topic_segment_bytes: int = 100 * _MIB
     # Queues over HTTP
-    sqs_access_keys: str = ""
+    sqs_access_keys: str = field(default="", repr=False)
     sqs_account_id: str = "000000000000"
     sqs_recreate_wait_ms: int = 60_000
     sqs_region: str = "us-east-1"
@@ -153,9 +184,37 @@ class BrokerSettings:
     """The names set by a flag, the environment or the config file, as opposed to defaults."""
 
     @property
+    def kafka_listeners(self) -> tuple[KafkaListener, ...]:
+        """The Kafka listeners; the first is the one for brokers, unless `inter.broker.listener` names another."""
+        texts = self.listeners or (f"plain://{self.kafka_listen}",)
+        return tuple(
+            parse_listener(
+                text,
+                client_auth=self.tls_client_auth,
+                mechanisms=self.sasl_enabled_mechanisms,
+                advertise=self.advertise,
+            )
+            for text in texts
+        )
+
+    @property
+    def broker_listener(self) -> KafkaListener:
+        """The listener that the other brokers use."""
+        listeners = self.kafka_listeners
+        return next((each for each in listeners if each.name == self.inter_broker_listener), listeners[0])
+
+    @property
     def listen(self) -> Endpoint:
-        """The address of the Kafka listener; an empty host means every address, IPv4 and IPv6."""
-        return parse_address(self.kafka_listen)
+        """The address of the listener for brokers; an empty host means every address, IPv4 and IPv6."""
+        return self.broker_listener.address
+
+    @property
+    def super_user_principals(self) -> frozenset[str]:
+        return frozenset(each.strip() for each in self.super_users.split(";") if each.strip())
+
+    @property
+    def http_uses_tls(self) -> bool:
+        return self.http_listen.startswith(HTTPS)
 
     @property
     def http_address(self) -> Endpoint | None:
@@ -163,7 +222,7 @@ class BrokerSettings:
         if self.http_listen == HTTP_OFF:
             return None
         if self.http_listen:
-            return parse_address(self.http_listen)
+            return parse_address(self.http_listen.removeprefix(HTTPS).removeprefix(HTTP))
         port = self.listen.port + HTTP_PORT_DISTANCE if self.listen.port else 0
         return Endpoint(LOOPBACK, port if port <= _MAX_PORT else 0)
 

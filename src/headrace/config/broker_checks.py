@@ -1,10 +1,11 @@
 """Checks of broker settings against each other, and of addresses and access keys."""
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from headrace.config.address import is_loopback, parse_address
-from headrace.config.broker_rows import HTTP_OFF
+from headrace.config.broker_rows import HTTP, HTTP_OFF, HTTPS
 from headrace.model.errors import SettingsError
 from headrace.model.image import Endpoint
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 def check_consistent(settings: "BrokerSettings") -> None:
     """Raise `SettingsError` if broker settings contradict each other, or an address or key is malformed."""
     _check_address("kafka.listen", settings.kafka_listen, default_port=None)
+    _check_listeners(settings)
     if settings.advertise and not _check_address("advertise", settings.advertise, default_port=0).host:
         raise SettingsError(f"advertise={settings.advertise} has no host: write HOST or HOST:PORT")
     _check_http(settings)
@@ -71,13 +73,50 @@ def _check_groups(settings: "BrokerSettings", kind: str, names: tuple[str, ...])
         )
 
 
+def _check_listeners(settings: "BrokerSettings") -> None:
+    listeners = settings.kafka_listeners
+    names = [each.name for each in listeners]
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise SettingsError(f"listeners: two are named {name}: give one of them another name with ?name=…")
+    if settings.inter_broker_listener and settings.inter_broker_listener not in names:
+        raise SettingsError(
+            f"inter.broker.listener={settings.inter_broker_listener} is no listener of this broker: "
+            f"{', '.join(names)} are"
+        )
+    if any(each.uses_tls for each in listeners) or settings.http_uses_tls:
+        for name in ("tls.cert.file", "tls.key.file"):
+            if not settings.value(name):
+                raise SettingsError(
+                    f"{name} is not set, and a listener uses TLS: name the file, or make certificates for this machine "
+                    "with: headrace cert dev"
+                )
+    for each in listeners:
+        if each.client_auth != "none" and not settings.tls_ca_file:
+            raise SettingsError(f"the listener {each} asks for client certificates: set tls.ca.file to their CA")
+        if not each.is_local and not each.authenticates and not settings.insecure:
+            raise SettingsError(
+                f"the listener {each} can be reached from other machines without authentication: listen on 127.0.0.1, "
+                "secure this broker (headrace secure), or allow it with --insecure"
+            )
+    own = settings.broker_listener
+    has_login = settings.inter_broker_user and settings.inter_broker_password
+    if settings.etcd_endpoints and own.uses_sasl and not has_login:
+        raise SettingsError(
+            f"brokers log in to each other on the listener {own}: set inter.broker.user and inter.broker.password"
+        )
+
+
 def _check_http(settings: "BrokerSettings") -> None:
     if settings.http_listen not in ("", HTTP_OFF):
-        host = _check_address("http.listen", settings.http_listen, default_port=None).host
-        if not is_loopback(host) and not settings.sqs_access_keys:
+        text = settings.http_listen.removeprefix(HTTPS).removeprefix(HTTP)
+        host = _check_address("http.listen", text, default_port=None).host
+        is_open = not (settings.sqs_access_keys or settings.authorization_enable or settings.insecure)
+        if not is_loopback(host) and is_open:
             raise SettingsError(
                 f"http.listen={settings.http_listen} can be reached from other machines without authentication: "
-                "set sqs.access.keys=ID:SECRET, or listen on 127.0.0.1"
+                "listen on 127.0.0.1, set authorization.enable=true or sqs.access.keys=ID:SECRET, or allow it with "
+                "--insecure"
             )
     access_keys(settings.sqs_access_keys)
     if re.fullmatch("[0-9]{12}", settings.sqs_account_id) is None:

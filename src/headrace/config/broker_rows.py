@@ -4,11 +4,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from headrace.config.settings import Kind, Setting
-from headrace.model.features import FIRST_LEVEL
+from headrace.model.features import FIRST_LEVEL, SECURITY_LEVEL
 
 _MIB = 1024 * 1024
 
 HTTP_OFF = "off"
+HTTP = "http://"
+HTTPS = "https://"
 HTTP_PORT_DISTANCE = 232
 """The default HTTP port is the Kafka port plus this: 9092 and 9324."""
 LOOPBACK = "127.0.0.1"
@@ -35,15 +37,25 @@ _IDENTITY = (
     _row("broker.rack", Kind.STRING, "The rack or machine this broker is on; replicas are spread over racks."),
     _row("data.dir", Kind.STRING, "The data directory of this broker."),
     _row("kafka.listen", Kind.STRING,
-         "HOST:PORT where Kafka clients connect. Without a host: every address of this machine, IPv4 and IPv6. "
-         "Port 0 chooses a free one."),
+         "HOST:PORT where Kafka clients connect: the short form of one plain listener. Without a host: every address "
+         "of this machine, IPv4 and IPv6, which needs `insecure`. Port 0 chooses a free one."),
+    _row("listeners", Kind.LIST,
+         "Where Kafka clients and brokers connect, instead of kafka.listen: PROTOCOL://HOST:PORT with the protocols "
+         "plain, tls, sasl_plain and sasl_tls. Options follow a question mark, separated by &: name, advertise, "
+         "client.auth and sasl, as in sasl_tls://:9093?name=public&sasl=SCRAM-SHA-512."),
+    _row("inter.broker.listener", Kind.STRING,
+         "The name of the listener that brokers use among themselves. Empty: the first one."),
+    _row("insecure", Kind.BOOLEAN,
+         "Whether listeners without authentication may be reached from other machines: everyone who reaches the port "
+         "may then do everything."),
     _row("advertise", Kind.STRING,
          "HOST[:PORT] advertised to clients. Empty: the address that each client connected to, which works on loopback "
          "and on a LAN; set it behind NAT, a proxy or a container's port mapping."),
     _row("http.listen", Kind.STRING,
          f"HOST:PORT of the HTTP listener for queues: the SQS API and the SDK's protocol. Empty: on {LOOPBACK} only, "
          f"at the port of kafka.listen plus {HTTP_PORT_DISTANCE}, which is 9324, or a free one if that is in use. "
-         f"{HTTP_OFF}: disabled. Addresses other than loopback require sqs.access.keys."),
+         f"{HTTP_OFF}: disabled. With https:// before it, over TLS. Addresses other than loopback require "
+         "authorization.enable, sqs.access.keys or insecure."),
 )  # fmt: skip
 """Identity and listeners."""
 
@@ -88,6 +100,52 @@ _CLUSTER = (
          "Replication factor of __transaction_state; lower while the cluster has fewer brokers.", 1),
 )  # fmt: skip
 """Cluster and replication."""
+
+_SECURITY = (
+    _row("authorization.enable", Kind.BOOLEAN,
+         "Whether ACLs decide what a client may do. Off: every client may do everything.", dynamic=True,
+         level=SECURITY_LEVEL),
+    _row("super.users", Kind.STRING,
+         "Principals that may do everything, separated by semicolons: User:admin;User:broker."),
+    _row("allow.everyone.if.no.acl.found", Kind.BOOLEAN,
+         "Whether a resource that no ACL is about is open to everyone.", dynamic=True, level=SECURITY_LEVEL),
+    _row("tls.cert.file", Kind.STRING,
+         "The certificate of this broker, as PEM, with intermediate certificates after it. It is read again when it "
+         "changes."),
+    _row("tls.key.file", Kind.STRING, "The private key of tls.cert.file, as PEM."),
+    _row("tls.key.password", Kind.PASSWORD, "The password of tls.key.file, if it is encrypted."),
+    _row("tls.ca.file", Kind.STRING,
+         "The certificate authorities, as PEM, of clients' and other brokers' certificates."),
+    _row("tls.client.auth", Kind.STRING,
+         "Whether TLS clients must present a certificate, unless a listener says otherwise.",
+         choices=("none", "requested", "required")),
+    _row("tls.min.version", Kind.STRING, "The oldest TLS version that is accepted.", choices=("1.2", "1.3")),
+    _row("tls.principal.mapping.rules", Kind.STRING,
+         "How the subject of a client's certificate becomes a user name: RULE:pattern/replacement/[LU] or DEFAULT, "
+         "separated by commas; the first that matches."),
+    _row("sasl.enabled.mechanisms", Kind.LIST, "The SASL mechanisms of listeners that do not name their own.",
+         choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")),
+    _row("sasl.server.max.receive.size", Kind.INT, "The largest SASL message accepted before authentication.", 1024),
+    _row("connections.max.reauth.ms", Kind.LONG,
+         "After this long a SASL client must authenticate again (KIP-368); 0: only when its token expires.", 0),
+    _row("connection.failed.authentication.delay.ms", Kind.INT,
+         "How long the answer to a failed authentication is delayed.", 0, 10_000),
+    _row("inter.broker.user", Kind.STRING, "The user as which this broker logs in to other brokers."),
+    _row("inter.broker.password", Kind.PASSWORD, "The password of inter.broker.user."),
+    _row("inter.broker.sasl.mechanism", Kind.STRING, "The SASL mechanism among brokers.",
+         choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")),
+    _row("sasl.oauthbearer.jwks.endpoint.url", Kind.STRING,
+         "Where the OIDC provider publishes its keys: an https URL, or an http URL on loopback."),
+    _row("sasl.oauthbearer.jwks.endpoint.refresh.ms", Kind.LONG, "How often these keys are fetched.", 1_000),
+    _row("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", Kind.LONG, "The first delay after a failed fetch.", 1),
+    _row("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", Kind.LONG, "The longest such delay.", 1),
+    _row("sasl.oauthbearer.expected.issuer", Kind.STRING, "The required issuer (iss) of tokens."),
+    _row("sasl.oauthbearer.expected.audience", Kind.LIST, "Audiences (aud), one of which a token must have."),
+    _row("sasl.oauthbearer.clock.skew.seconds", Kind.INT, "The tolerated difference of clocks.", 0, 600),
+    _row("sasl.oauthbearer.scope.claim.name", Kind.STRING, "The claim with the scopes of a token."),
+    _row("sasl.oauthbearer.sub.claim.name", Kind.STRING, "The claim with the name of the user."),
+)  # fmt: skip
+"""Authentication, authorization and TLS."""
 
 _TOPICS = (
     _row("auto.create.topics.enable", Kind.BOOLEAN, "Create a topic when a client first requests it.", dynamic=True),
@@ -263,7 +321,7 @@ _PROCESS = (
 
 def broker_rows(defaults: object) -> Iterator[Setting]:
     """The settings of all areas. The attributes of `defaults` are the setting names with `_` for `.`."""
-    for area in (_IDENTITY, _CLUSTER, _TOPICS, _CONNECTIONS, _GROUPS, _SQS, _LOGS, _TRANSACTIONS, _PROCESS):
+    for area in (_IDENTITY, _SECURITY, _CLUSTER, _TOPICS, _CONNECTIONS, _GROUPS, _SQS, _LOGS, _TRANSACTIONS, _PROCESS):
         for row in area:
             default = getattr(defaults, row.name.replace(".", "_"))
             yield Setting(

@@ -27,7 +27,7 @@ _REPLICATION = "a broker has one fetcher per leader, which fetches continuously"
 _REASSIGNED = "the rate applies to every replica that a reassignment moves, and to no other"
 _NO_TIERS = "there is no tiered storage"
 _NO_PLUGINS = "Java classes cannot be loaded"
-_NO_SECURITY = "connections are neither encrypted nor authenticated"
+_NO_SECURITY = "security is configured with listeners, tls.* and inter.broker.*; there is no Kerberos"
 _OWN_METRICS = "metrics are Headrace's own"
 _OWN_STATE = "groups and transactions are stored and loaded in Headrace's own way"
 
@@ -154,7 +154,6 @@ _CHANGED_LIVE = (
     ),
     *_refused(
         _NO_SECURITY,
-        ("sasl.enabled.mechanisms", _LIST, ("GSSAPI",)),
         ("sasl.jaas.config", _PASSWORD, ""),
         ("sasl.kerberos.kinit.cmd", _STRING, "/usr/bin/kinit"),
         ("sasl.kerberos.min.time.before.relogin", _LONG, 60_000),
@@ -285,9 +284,8 @@ _NEEDS_RESTART = (
         dynamic=False,
     ),
     *_refused(
-        "there is no access control",
+        "access control is enabled with authorization.enable",
         ("authorizer.class.name", _STRING, ""),
-        ("super.users", _STRING, ""),
         dynamic=False,
     ),
     *_refused(_NO_SECURITY, ("security.inter.broker.protocol", _STRING, "PLAINTEXT"), dynamic=False),

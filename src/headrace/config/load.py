@@ -28,7 +28,9 @@ _SERVICE_LINK = re.compile(r"HEADRACE_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP
 
 _KAFKA_NAMES = {
     "advertised.listeners": "advertise",
-    "listeners": "kafka.listen",
+    "inter.broker.listener.name": "inter.broker.listener",
+    "ssl.client.auth": "tls.client.auth",
+    "ssl.principal.mapping.rules": "tls.principal.mapping.rules",
     "log.dir": "data.dir",
     "log.dirs": "data.dir",
     "log.retention.hours": "log.retention.ms",

@@ -13,6 +13,7 @@ from inspect import iscoroutine
 from struct import Struct
 from typing import Any, cast
 
+from headrace.config.listeners import KafkaListener
 from headrace.kafka.answers import AnswerSlot, encode_answer, refusal
 from headrace.kafka.connection_host import ConnectionHost
 from headrace.kafka.connection_state import ConnectionState, Phase
@@ -44,6 +45,7 @@ class Connection(asyncio.BufferedProtocol):
         "_held_bytes",
         "_host",
         "_last_active_ms",
+        "_listener",
         "_out",
         "_out_bytes",
         "_outbox",
@@ -58,8 +60,9 @@ class Connection(asyncio.BufferedProtocol):
         "_unsent_bytes",
     )
 
-    def __init__(self, host: ConnectionHost, max_frame_bytes: int) -> None:
+    def __init__(self, host: ConnectionHost, max_frame_bytes: int, listener: KafkaListener) -> None:
         self._host = host
+        self._listener = listener
         self._state = ConnectionState()
         self._frames = FrameReader(max_frame_bytes, host.buffers)
         self._queue: deque[Frame] = deque()
@@ -85,7 +88,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = stream = cast(asyncio.Transport, transport)
         self._outbox = Outbox(stream, self._pump)
         self._last_active_ms = self._host.now_ms()
-        self._peer = self._host.opened(self, stream)
+        self._peer = self._host.opened(self, stream, self._listener)
         if self._peer is None:
             self.abort()
         else:

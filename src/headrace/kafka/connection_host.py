@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
+from headrace.config.listeners import KafkaListener
 from headrace.kafka.budget import RequestBudget
 from headrace.kafka.dispatch import Peer
 from headrace.kafka.services import Services
@@ -22,7 +23,7 @@ class ConnectionHost(Protocol):
     buffers: BufferPool
     max_in_flight: int
 
-    def opened(self, connection: "Connection", transport: asyncio.Transport) -> Peer | None:
+    def opened(self, connection: "Connection", transport: asyncio.Transport, listener: KafkaListener) -> Peer | None:
         """Admit the connection, or refuse it with None."""
 
     def closed(self, connection: "Connection") -> None: ...

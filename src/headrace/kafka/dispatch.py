@@ -18,11 +18,14 @@ from types import ModuleType
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, overload
 
 from headrace.kafka.outbox import Part
+from headrace.kafka.permissions import Need
 from headrace.kafka.services import Services
+from headrace.model.acls import CLUSTER_NAME
 from headrace.model.image import Endpoint
-from headrace.protocol.codec import Entity, RequestHeader, is_flexible, read_request, response_schema
+from headrace.protocol.codec import Entity, RequestHeader, api_name, is_flexible, read_request, response_schema
 from headrace.protocol.frames import Frame
 from headrace.runtime.deferred import Deferred
+from headrace.security.subject import UNKNOWN, Subject
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,10 @@ class Peer:
     local_endpoint: Endpoint
     """The address at which this client reached this broker, which Metadata returns to it."""
     client_software: str = "unknown"
+    subject: Subject = UNKNOWN
+    """Who the client is; replaced when it has authenticated."""
+    listener: str = ""
+    """The name of the listener it connected to: Metadata shows the brokers at their addresses of that listener."""
     on_closed: dict[Hashable, Callable[[], None]] = field(default_factory=dict)
     """Callbacks for when the connection is lost, to end state bound to it. State that ends earlier removes its own."""
 
@@ -69,6 +76,20 @@ class Context(NamedTuple):
     @property
     def version(self) -> int:
         return self.header.api_version
+
+    def allows(self, need: Need, name: str = CLUSTER_NAME) -> bool:
+        """Whether the client may do this; a denial goes to the audit log. The name of a cluster is always the same."""
+        security = self.services.security
+        if security.authorizer is None or security.allows(self.peer.subject, need.operation, need.kind, name):
+            return True
+        action, client_id = api_name(self.header.api_key), self.header.client_id or ""
+        security.denied(self.peer.subject, client_id, action, need.operation, need.kind, name)
+        return False
+
+    def shows(self, need: Need, name: str = CLUSTER_NAME) -> bool:
+        """Like `allows`, for lists that leave out what the client may not see: that is no denial."""
+        security = self.services.security
+        return security.authorizer is None or security.allows(self.peer.subject, need.operation, need.kind, name)
 
     @property
     def schema(self) -> ModuleType:
@@ -100,6 +121,8 @@ class Api(Generic[Q, A]):
     min_served: int
     """Versions below this are advertised for the sake of old clients and refused by `refuse`."""
     refuse: Refuse | None
+    needs: tuple[Need, ...]
+    """The permissions that the handler checks."""
 
 
 APIS: dict[int, Api[Any, Any]] = {}
@@ -107,7 +130,13 @@ APIS: dict[int, Api[Any, Any]] = {}
 
 @overload
 def handles(
-    key: int, min_version: int, max_version: int, *, min_served: int | None = None, refuse: Refuse | None = None
+    key: int,
+    min_version: int,
+    max_version: int,
+    *,
+    needs: tuple[Need, ...],
+    min_served: int | None = None,
+    refuse: Refuse | None = None,
 ) -> Callable[[Handler[Q, A]], Handler[Q, A]]: ...
 @overload
 def handles(
@@ -115,6 +144,7 @@ def handles(
     min_version: int,
     max_version: int,
     *,
+    needs: tuple[Need, ...],
     read: Read[Q],
     min_served: int | None = None,
     refuse: Refuse | None = None,
@@ -124,17 +154,18 @@ def handles(
     min_version: int,
     max_version: int,
     *,
+    needs: tuple[Need, ...],
     read: Read[Any] = read_request,
     min_served: int | None = None,
     refuse: Refuse | None = None,
 ) -> Callable[[Handler[Any, Any]], Handler[Any, Any]]:
-    """Register a function as the handler of an API for a range of versions."""
+    """Register a function as the handler of an API for a range of versions; it checks the permissions in `needs`."""
 
     def register(handler: Handler[Any, Any]) -> Handler[Any, Any]:
         if key in APIS:
             raise ValueError(f"API {key} has two handlers")
         served = min_version if min_served is None else min_served
-        APIS[key] = Api(key, min_version, max_version, handler, read, served, refuse)
+        APIS[key] = Api(key, min_version, max_version, handler, read, served, refuse, needs)
         return handler
 
     return register

@@ -110,6 +110,11 @@ _CODES: Mapping[type[BaseException], ErrorCode] = {
     errors.InvalidMessage: ErrorCode.invalid_record,
     errors.UnknownMove: ErrorCode.resource_not_found,
     errors.InvalidRecordState: ErrorCode.invalid_record_state,
+    # Access control
+    errors.UnknownUser: ErrorCode.resource_not_found,
+    errors.UnknownAccessKey: ErrorCode.resource_not_found,
+    errors.AccessKeyExists: ErrorCode.duplicate_resource,
+    errors.UnsupportedFeature: ErrorCode.unsupported_version,
     # The metadata store
     errors.StoreConflict: ErrorCode.not_controller,
     StoreUnavailable: ErrorCode.request_timed_out,

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context
+from headrace.kafka.views import endpoint_for
 from headrace.model.ids import NO_LEADER, BrokerId, TopicName
 from headrace.protocol.fast import NodeEndpoint, TopicKey
 
@@ -32,6 +33,9 @@ def endpoints_of(ctx: Context, leaders: Iterable[tuple[int, int] | None]) -> lis
         broker = services.metadata.image.brokers.get(BrokerId(broker_id))
         if broker is None or broker_id == NO_LEADER:
             continue
-        endpoint = ctx.peer.local_endpoint if broker_id == services.metadata.broker_id else broker.endpoint
+        is_own = broker_id == services.metadata.broker_id
+        endpoint = ctx.peer.local_endpoint if is_own else endpoint_for(ctx, broker)
+        if endpoint is None:
+            continue
         nodes.append(NodeEndpoint(broker_id, endpoint.host, endpoint.port, broker.rack))
     return nodes

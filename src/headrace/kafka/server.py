@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from headrace.cluster.endpoints import advertised_endpoint
+from headrace.config.listeners import KafkaListener
 from headrace.kafka import handlers as _handlers  # registers every API
 from headrace.kafka.budget import RequestBudget
 from headrace.kafka.connection import Connection
@@ -17,6 +18,7 @@ from headrace.kafka.services import Services
 from headrace.model.errors import StartupError
 from headrace.model.image import Endpoint
 from headrace.runtime.buffers import BufferPool
+from headrace.security.subject import Subject
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +26,7 @@ _SCRATCH_BYTES = 256 * 1024
 _SWEEP_EVERY_S = 1.0
 _BACKLOG = 1024
 _CLOSE_TIMEOUT_S = 1.0
+_IPV4_MAPPED = "::ffff:"
 
 __all__ = ["KafkaServer", "_handlers"]
 
@@ -41,35 +44,37 @@ class KafkaServer:
         self._addresses: dict[Connection, str] = {}
         self._per_address: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._sweeper: asyncio.Task[None] | None = None
         self._progress = asyncio.Event()
-        self._endpoint: Endpoint | None = None
 
     # -- start and stop
 
-    async def start(self) -> Endpoint:
-        """Listen and return the bound address, with the real port if port 0 was requested."""
-        listen = self._settings.listen
-        loop = asyncio.get_running_loop()
+    async def start(self) -> dict[str, Endpoint]:
+        """Listen and return the bound address of each listener, with the real port if port 0 was requested."""
+        bound = {listener.name: await self._listen(listener) for listener in self._settings.kafka_listeners}
+        self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+        return bound
+
+    async def _listen(self, listener: KafkaListener) -> Endpoint:
+        address = listener.address
         try:
-            self._server = await loop.create_server(
-                lambda: Connection(self, self._settings.socket_request_max_bytes),
-                listen.host or None,
-                listen.port,
+            server = await asyncio.get_running_loop().create_server(
+                lambda: Connection(self, self._settings.socket_request_max_bytes, listener),
+                address.host or None,
+                address.port,
                 backlog=_BACKLOG,
             )
         except OSError as error:
-            raise StartupError(why_not_listening(listen, error, "--kafka-listen")) from error
-        port = self._server.sockets[0].getsockname()[1]
-        self._endpoint = Endpoint(listen.host, port)
-        self._sweeper = loop.create_task(self._sweep())
-        return self._endpoint
+            flag = "listeners" if self._settings.listeners else "--kafka-listen"
+            raise StartupError(why_not_listening(address, error, flag)) from error
+        self._servers.append(server)
+        return Endpoint(address.host, server.sockets[0].getsockname()[1])
 
     async def stop(self, timeout_s: float) -> None:
         """Accept no more requests, answer those in flight (long polls at once), then close all connections."""
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
             with suppress(asyncio.CancelledError):
@@ -100,7 +105,7 @@ class KafkaServer:
     def now_ms(self) -> float:
         return self.services.clock.monotonic_ms()
 
-    def opened(self, connection: Connection, transport: asyncio.Transport) -> Peer | None:
+    def opened(self, connection: Connection, transport: asyncio.Transport, listener: KafkaListener) -> Peer | None:
         address, port = _address(transport.get_extra_info("peername"))
         settings = self.services.settings
         if len(self._connections) >= settings.max_connections:
@@ -117,8 +122,9 @@ class KafkaServer:
         self._addresses[connection] = address
         self._per_address[address] += 1
         local_host, local_port = _address(transport.get_extra_info("sockname"))
-        local = advertised_endpoint(settings.listen, settings.advertise, Endpoint(local_host, local_port))
-        return Peer(f"{address}:{port}", local)
+        local = advertised_endpoint(listener.address, listener.advertise, Endpoint(local_host, local_port))
+        subject = Subject(host=address.removeprefix(_IPV4_MAPPED), listener=listener.name)
+        return Peer(f"{address}:{port}", local, subject=subject, listener=listener.name)
 
     def closed(self, connection: Connection) -> None:
         self._connections.discard(connection)

@@ -5,6 +5,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from headrace.cluster.access import AccessControl
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.producer_ids import ProducerIds
 from headrace.config.broker import BrokerSettings
@@ -20,6 +21,7 @@ from headrace.replication.partitions import PartitionTable
 from headrace.replication.throttle import UNLIMITED_BYTES_PER_S, Throttle
 from headrace.runtime.clock import Clock
 from headrace.runtime.expiries import Expiries
+from headrace.security.security import Security
 from headrace.transactions.service import TransactionService
 
 
@@ -55,9 +57,13 @@ class Services:
     share_sessions: ShareSessions
     departures: Departures
     """Brokers that Metadata still lists though they are no longer alive."""
+    access: AccessControl
+    """Changes to users, access keys and ACLs."""
     coordinators: Mapping[int, Locator] = field(default_factory=dict)
     """By FindCoordinator's key type: 0 groups, 1 transactions, 2 share groups."""
 
+    security: Security = field(default_factory=Security)
+    """Who may do what."""
     http_listeners: str = ""
     """The listeners for queues over HTTP, as DescribeConfigs shows them; empty if there are none."""
     leader_throttle: Throttle = field(default_factory=lambda: Throttle(lambda: UNLIMITED_BYTES_PER_S, 0.0))

@@ -1,6 +1,6 @@
 """Brokers and partitions of the cluster image as answers show them, for Metadata, DescribeCluster and similar APIs.
 
-This broker is shown at the address at which the client reached it; the others at their address in the image.
+This broker is shown at the address at which the client reached it; the others at their address of the same listener.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,19 @@ def brokers(ctx: Context, image: ClusterImage, *, are_all: bool = False) -> Iter
     """Yield the live brokers, or all of the cluster, each with its endpoint for this client."""
     own_id = ctx.services.metadata.broker_id
     for broker in [image.brokers[each] for each in sorted(image.brokers)] if are_all else image.alive_brokers():
-        yield broker, ctx.peer.local_endpoint if broker.broker_id == own_id else broker.endpoint
+        endpoint = ctx.peer.local_endpoint if broker.broker_id == own_id else endpoint_for(ctx, broker)
+        if endpoint is not None:
+            yield broker, endpoint
+
+
+def endpoint_for(ctx: Context, broker: BrokerInfo) -> Endpoint | None:
+    """Return the address of another broker for this client: that of the listener the client uses.
+
+    None if that broker has no listener of this name: the client could not connect to any other.
+    """
+    if ctx.peer.listener and broker.listeners:
+        return broker.listeners.get(ctx.peer.listener)
+    return broker.endpoint
 
 
 def reachable_brokers(ctx: Context, image: ClusterImage) -> Iterator[tuple[BrokerInfo, Endpoint]]:
@@ -41,7 +53,9 @@ def reachable_brokers(ctx: Context, image: ClusterImage) -> Iterator[tuple[Broke
     }
     by_id[own_id] = own
     for broker_id in sorted(by_id):
-        yield by_id[broker_id], ctx.peer.local_endpoint if broker_id == own_id else by_id[broker_id].endpoint
+        endpoint = ctx.peer.local_endpoint if broker_id == own_id else endpoint_for(ctx, by_id[broker_id])
+        if endpoint is not None:
+            yield by_id[broker_id], endpoint
 
 
 def partition_fields(image: ClusterImage, index: int, state: PartitionState) -> dict[str, Any]:

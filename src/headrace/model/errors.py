@@ -98,6 +98,11 @@ HeadraceError
 │   ├── UnknownMove           an unknown move task
 │   └── InvalidRecordState    a share group member acknowledges a record that it has not acquired
 ├── PeerUnavailable           another broker cannot be reached, or did not respond: retry
+├── AccessError
+│   ├── UnknownUser           an unknown user, or one without this credential
+│   ├── UnknownAccessKey
+│   └── AccessKeyExists
+├── UnsupportedFeature        needs a higher feature level than the cluster has
 └── StoreConflict             a compare-and-set failed because of a concurrent change
 """
 
@@ -365,6 +370,21 @@ class FeatureUpdateRefused(HeadraceError): ...
 
 
 class InvalidFeatureLevel(HeadraceError): ...
+
+
+class AccessError(HeadraceError): ...
+
+
+class UnknownUser(AccessError): ...
+
+
+class UnknownAccessKey(AccessError): ...
+
+
+class AccessKeyExists(AccessError): ...
+
+
+class UnsupportedFeature(HeadraceError): ...
 
 
 class StoreConflict(HeadraceError): ...

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from uuid import UUID
 
+from headrace.model.acls import Acl
 from headrace.model.features import LATEST_LEVEL
 from headrace.model.ids import BrokerId, LeaderEpoch, TopicId, TopicName
+from headrace.model.users import AccessKey, User
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class BrokerInfo:
 
     broker_id: BrokerId
     endpoint: Endpoint
+    """Where the other brokers reach it: the address of its inter-broker listener."""
     rack: str | None = None
     is_alive: bool = True
     """True while its lease is live."""
@@ -53,6 +56,8 @@ class BrokerInfo:
     """The id of its previous data directory, until it is admitted with the current one."""
     max_level: int = LATEST_LEVEL
     """The highest feature level it supports; meaningful only while the broker is alive."""
+    listeners: Mapping[str, Endpoint] = field(default_factory=dict, hash=False)
+    """The advertised address of each of its listeners, by name; empty for a broker that has only `endpoint`."""
 
     @property
     def has_lost_data(self) -> bool:
@@ -120,6 +125,17 @@ class DeletedTopic:
 
 
 @dataclass(frozen=True, slots=True)
+class SecurityImage:
+    """The users of the cluster and their permissions."""
+
+    users: Mapping[str, User] = field(default_factory=dict)
+    """By name."""
+    access_keys: Mapping[str, AccessKey] = field(default_factory=dict)
+    """By key id."""
+    acls: frozenset[Acl] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterImage:
     """The metadata of the whole cluster."""
 
@@ -146,6 +162,8 @@ class ClusterImage:
     """Kafka features whose version was set by UpdateFeatures."""
     features_revision: int = 0
     """The revision of the last change of the level or of a feature."""
+    security: SecurityImage = field(default_factory=SecurityImage)
+    """Replaced by another object when a user, an access key or an ACL changes, and only then."""
 
     def is_alive(self, broker_id: BrokerId) -> bool:
         broker = self.brokers.get(broker_id)

@@ -16,6 +16,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
 import headrace.kafka.handlers  # noqa: F401  (registers the handlers)
+from headrace.cluster.access import AccessControl
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.producer_ids import ProducerIds
 from headrace.cluster.sqlite import SqliteStore
@@ -143,6 +144,7 @@ def broker(data_dir: Path, **settings: str) -> Iterator[Harness]:
             ),
             share_sessions=ShareSessions(lambda: 10),
             departures=Departures(clock),
+            access=AccessControl(metadata),
             coordinators={0: groups.coordinator, 1: transactions.coordinator},
         )
         try:

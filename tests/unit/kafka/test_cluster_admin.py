@@ -16,6 +16,7 @@ from headrace.model.ids import NO_LEADER, BrokerId
 from headrace.model.image import Endpoint
 from headrace.protocol.codec import RequestHeader, make, write_response
 from headrace.protocol.units import from_ms
+from headrace.security.security import Security
 from tests.unit.cluster.members import Member, Members, run
 from tests.waiting import until_async as until
 
@@ -27,7 +28,10 @@ TIMEOUT = from_ms(10_000)
 async def ask(member: Member, key: int, version: int, build: Callable[[Any], Any]) -> Any:
     request = build(load_payload_module(key, version, EntityType.request))
     services: Any = SimpleNamespace(
-        metadata=member.metadata, settings=member.metadata.settings, departures=Departures(member.clock)
+        metadata=member.metadata,
+        settings=member.metadata.settings,
+        departures=Departures(member.clock),
+        security=Security(),
     )
     header = RequestHeader(key, version, 1, "test", 0)
     answer: Any = APIS[key].handler(Context(header, Peer("10.1.2.3:5", Endpoint("seen", 1)), services), request)

@@ -8,6 +8,8 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
+from headrace.config.broker import broker_settings
+from headrace.config.listeners import KafkaListener
 from headrace.kafka import connection as module
 from headrace.kafka.budget import RequestBudget
 from headrace.kafka.connection import Connection
@@ -67,7 +69,7 @@ class FakeHost:
         self.max_in_flight = 64
         self.time_ms = 0.0
 
-    def opened(self, connection: Connection, transport: asyncio.Transport) -> Peer | None:
+    def opened(self, connection: Connection, transport: asyncio.Transport, listener: KafkaListener) -> Peer | None:
         return Peer("client", Endpoint("127.0.0.1", 1))
 
     def closed(self, connection: Connection) -> None: ...
@@ -86,7 +88,7 @@ class Client:
 
     def __init__(self, host: FakeHost, max_frame_bytes: int = 100 * MIB) -> None:
         self.transport = FakeTransport()
-        self.connection = Connection(host, max_frame_bytes)
+        self.connection = Connection(host, max_frame_bytes, broker_settings({}).broker_listener)
         self.connection.connection_made(cast(asyncio.Transport, self.transport))
         self._unsent = b""
 

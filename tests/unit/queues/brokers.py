@@ -1,7 +1,7 @@
 """A real broker in this process, asked for its queues directly."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ PATIENCE_S = 180.0
 class _App(BrokerApp):
     services: Services
 
-    async def _listen(self, services: Services, undo: AsyncExitStack) -> Endpoint:
+    async def _listen(self, services: Services, undo: AsyncExitStack) -> Mapping[str, Endpoint]:
         self.services = services
         return await super()._listen(services, undo)
 

@@ -17,7 +17,9 @@ def serve(
     ] = None,
     kafka_listen: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Where Kafka clients connect. Default: :9092", show_default=False),
+        typer.Option(
+            metavar="HOST:PORT", help="Where Kafka clients connect. Default: 127.0.0.1:9092", show_default=False
+        ),
     ] = None,
     http_listen: Annotated[
         str | None,
@@ -56,6 +58,12 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure", help="Listen beyond this machine without authentication: everyone may do everything."
+        ),
+    ] = False,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Settings in TOML.", envvar="HEADRACE_CONFIG")
     ] = None,
@@ -73,7 +81,7 @@ def serve(
     Examples:
 
     * `headrace serve`
-    * `headrace serve --data-dir /var/lib/headrace --kafka-listen 0.0.0.0:9092`
+    * `headrace serve --data-dir /var/lib/headrace --kafka-listen 0.0.0.0:9092 --insecure`
     * `headrace serve --set num.partitions=12 --set log.retention.ms=3600000`
     * `headrace serve --etcd etcd1:2379,etcd2:2379,etcd3:2379 --broker-id 1 --rack a` (one broker of a cluster)
     * `headrace serve --etcd etcd1:2379 --broker-id 10 --workers 4` (brokers 10 to 13, ports 9092 to 9095)
@@ -91,6 +99,7 @@ def serve(
         "etcd.endpoints": etcd,
         "broker.id": broker_id,
         "broker.rack": rack,
+        "insecure": "true" if insecure else None,
     }
     flags |= {name: str(value) for name, value in given.items() if value is not None}
     loaded = load_settings(flags=flags, environment=os.environ, config_file=config)

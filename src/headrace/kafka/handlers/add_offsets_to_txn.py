@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
+from headrace.kafka.permissions import READ_GROUP, WRITE_TRANSACTIONAL_ID
 from headrace.kafka.transaction_requests import code_for, producer_of
 from headrace.model.errors import HeadraceError, InvalidGroupId
 from headrace.protocol.codec import make
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 KEY = 25
 
 
-@handles(KEY, 0, 4)
+@handles(KEY, 0, 4, needs=(WRITE_TRANSACTIONAL_ID, READ_GROUP))
 async def add_offsets_to_txn(ctx: Context, request: "AddOffsetsToTxnRequest") -> "AddOffsetsToTxnResponse":
     error = ErrorCode.none
     try:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
+from headrace.kafka.permissions import CLUSTER_ACTION, WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
 from headrace.kafka.transaction_requests import code_for, producer_of
 from headrace.model.errors import HeadraceError
 from headrace.protocol.codec import make
@@ -40,7 +41,7 @@ _BATCHED_FROM = 4
 _BATCH_PATIENCE_S = 2.0
 
 
-@handles(KEY, 0, 5)
+@handles(KEY, 0, 5, needs=(WRITE_TRANSACTIONAL_ID, WRITE_TOPIC, CLUSTER_ACTION))
 async def add_partitions_to_txn(ctx: Context, request: "AddPartitionsToTxnRequest") -> "AddPartitionsToTxnResponse":
     schema = ctx.schema
     if ctx.version >= _BATCHED_FROM:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
+from headrace.kafka.permissions import ALTER_CLUSTER_CONFIGS
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 KEY = 49
 
 
-@handles(KEY, 0, 1)
+@handles(KEY, 0, 1, needs=(ALTER_CLUSTER_CONFIGS,))
 def alter_client_quotas(ctx: Context, request: "AlterClientQuotasRequest") -> "AlterClientQuotasResponse":
     return make(
         ctx.schema.AlterClientQuotasResponse,

@@ -12,6 +12,7 @@ from headrace.cluster.metadata import SettingsEdit
 from headrace.config.settings import Setting
 from headrace.kafka.config_changes import InForce, alter_resources
 from headrace.kafka.dispatch import Context, handles
+from headrace.kafka.permissions import ALTER_CLUSTER_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS
 from headrace.model.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 KEY = 33
 
 
-@handles(KEY, 0, 2)
+@handles(KEY, 0, 2, needs=(ALTER_CLUSTER_CONFIGS, ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS))
 async def alter_configs(ctx: Context, request: "AlterConfigsRequest") -> "AlterConfigsResponse":
     response: type[AlterConfigsResponse] = ctx.schema.AlterConfigsResponse
     return await alter_resources(ctx, request, response, _replace_all, may_change_loggers=False)

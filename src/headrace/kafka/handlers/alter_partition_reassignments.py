@@ -21,6 +21,7 @@ from headrace.cluster import partition_requests
 from headrace.cluster.partition_requests import Outcomes
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.permissions import ALTER_CLUSTER
 from headrace.model.errors import HeadraceError
 from headrace.model.ids import PartitionIndex, TopicName, TopicPartition
 from headrace.protocol.codec import make
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 KEY = 45
 
 
-@handles(KEY, 0, 1)
+@handles(KEY, 0, 1, needs=(ALTER_CLUSTER,))
 async def alter_partition_reassignments(
     ctx: Context, request: "AlterPartitionReassignmentsRequest"
 ) -> "AlterPartitionReassignmentsResponse":

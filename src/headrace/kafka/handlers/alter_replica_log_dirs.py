@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
+from headrace.kafka.permissions import ALTER_CLUSTER
 from headrace.model.ids import TopicName
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 KEY = 34
 
 
-@handles(KEY, 1, 2)
+@handles(KEY, 1, 2, needs=(ALTER_CLUSTER,))
 def alter_replica_log_dirs(ctx: Context, request: "AlterReplicaLogDirsRequest") -> "AlterReplicaLogDirsResponse":
     schema = ctx.schema
     codes: dict[str, dict[int, ErrorCode]] = {}

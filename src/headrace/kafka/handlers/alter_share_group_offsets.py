@@ -14,6 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.permissions import READ_GROUP, READ_TOPIC
 from headrace.kafka.share_offsets import reset, settled, topic_named, without_members
 from headrace.model.errors import HeadraceError
 from headrace.model.ids import TopicName
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 KEY = 91
 
 
-@handles(KEY, 0, 0)
+@handles(KEY, 0, 0, needs=(READ_GROUP, READ_TOPIC))
 async def alter_share_group_offsets(
     ctx: Context, request: "AlterShareGroupOffsetsRequest"
 ) -> "AlterShareGroupOffsetsResponse":

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
+from headrace.kafka.permissions import ALTER_CLUSTER
 from headrace.kafka.unsecured import NO_USERS
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
@@ -24,7 +25,7 @@ _MECHANISMS = frozenset({1, 2})
 """SCRAM-SHA-256 and SCRAM-SHA-512."""
 
 
-@handles(KEY, 0, 0)
+@handles(KEY, 0, 0, needs=(ALTER_CLUSTER,))
 def alter_user_scram_credentials(
     ctx: Context, request: "AlterUserScramCredentialsRequest"
 ) -> "AlterUserScramCredentialsResponse":

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import APIS, Context, handles
+from headrace.kafka.permissions import NOTHING
 from headrace.model.features import FEATURE, FIRST_LEVEL, LATEST_LEVEL, finalized, level
 from headrace.protocol.codec import API_VERSIONS_KEY, make
 from headrace.protocol.units import NO_THROTTLE
@@ -41,7 +42,7 @@ _BETWEEN_BROKERS = frozenset({58})
 _UNSUPPORTED = Struct(">ihihhh")
 
 
-@handles(API_VERSIONS_KEY, 0, 4)
+@handles(API_VERSIONS_KEY, 0, 4, needs=NOTHING)
 def api_versions(ctx: Context, request: "ApiVersionsRequest") -> "ApiVersionsResponse":
     name = getattr(request, "client_software_name", "unknown")
     software_version = getattr(request, "client_software_version", "unknown")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.groups.consumer_records import stored
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.group_answers import describe_groups, described_assignment
+from headrace.kafka.permissions import DESCRIBE_GROUP, DESCRIBE_TOPIC
 from headrace.protocol.codec import make
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ KEY = 69
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
 
-@handles(KEY, 0, 1)
+@handles(KEY, 0, 1, needs=(DESCRIBE_GROUP, DESCRIBE_TOPIC))
 def consumer_group_describe(ctx: Context, request: "ConsumerGroupDescribeRequest") -> "ConsumerGroupDescribeResponse":
     response: type[ConsumerGroupDescribeResponse] = ctx.schema.ConsumerGroupDescribeResponse
     return describe_groups(ctx, response, request, lambda group_id: _described(ctx, group_id))

@@ -21,6 +21,7 @@ from headrace.groups.group import JOIN, Beat
 from headrace.kafka.deferred_answers import answer_with
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.group_answers import heartbeat_answer, heartbeat_refused
+from headrace.kafka.permissions import DESCRIBE_TOPIC, READ_GROUP
 from headrace.protocol.units import to_ms
 from headrace.runtime.deferred import Deferred
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 KEY = 68
 
 
-@handles(KEY, 0, 1)
+@handles(KEY, 0, 1, needs=(READ_GROUP, DESCRIBE_TOPIC))
 def consumer_group_heartbeat(
     ctx: Context, request: "ConsumerGroupHeartbeatRequest"
 ) -> "ConsumerGroupHeartbeatResponse | Deferred[ConsumerGroupHeartbeatResponse]":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
+from headrace.kafka.permissions import NOTHING
 from headrace.kafka.unsecured import ANONYMOUS, NO_TIME, USER
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 KEY = 38
 
 
-@handles(KEY, 1, 3)
+@handles(KEY, 1, 3, needs=NOTHING)
 def create_delegation_token(ctx: Context, request: "CreateDelegationTokenRequest") -> "CreateDelegationTokenResponse":
     return make(
         ctx.schema.CreateDelegationTokenResponse,

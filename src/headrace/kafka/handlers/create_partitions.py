@@ -12,6 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.permissions import ALTER_TOPIC
 from headrace.model.errors import HeadraceError, ProtocolError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 KEY = 37
 
 
-@handles(KEY, 0, 3)
+@handles(KEY, 0, 3, needs=(ALTER_TOPIC,))
 async def create_partitions(ctx: Context, request: "CreatePartitionsRequest") -> "CreatePartitionsResponse":
     schema = ctx.schema
     counts = Counter(topic.name for topic in request.topics)

@@ -16,6 +16,7 @@ from kio.schema.errors import ErrorCode
 from headrace.kafka.config_entries import topic_entries
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.permissions import CREATE_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC_CONFIGS
 from headrace.model.errors import HeadraceError, InvalidReplicaAssignment, InvalidSettings, ProtocolError
 from headrace.model.image import TopicImage
 from headrace.protocol.codec import make
@@ -29,7 +30,7 @@ KEY = 19
 DEFAULT = -1
 
 
-@handles(KEY, 2, 7)
+@handles(KEY, 2, 7, needs=(CREATE_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC_CONFIGS))
 async def create_topics(ctx: Context, request: "CreateTopicsRequest") -> "CreateTopicsResponse":
     counts = Counter(topic.name for topic in request.topics)
     results = []

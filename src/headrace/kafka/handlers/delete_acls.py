@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
+from headrace.kafka.permissions import ALTER_CLUSTER
 from headrace.kafka.unsecured import NO_ACCESS_CONTROL
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 KEY = 31
 
 
-@handles(KEY, 1, 3)
+@handles(KEY, 1, 3, needs=(ALTER_CLUSTER,))
 def delete_acls(ctx: Context, request: "DeleteAclsRequest") -> "DeleteAclsResponse":
     schema = ctx.schema
     refused: DeleteAclsFilterResult = make(

@@ -11,6 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
+from headrace.kafka.permissions import DELETE_GROUP
 from headrace.kafka.share_offsets import forget, settled, without_members
 from headrace.model.errors import HeadraceError
 from headrace.protocol.codec import make
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 KEY = 42
 
 
-@handles(KEY, 0, 2)
+@handles(KEY, 0, 2, needs=(DELETE_GROUP,))
 async def delete_groups(ctx: Context, request: "DeleteGroupsRequest") -> "DeleteGroupsResponse":
     names = list(dict.fromkeys(request.groups_names))
     codes = await asyncio.gather(*(_delete(ctx, name) for name in names))

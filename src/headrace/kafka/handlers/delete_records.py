@@ -14,6 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
+from headrace.kafka.permissions import DELETE_TOPIC
 from headrace.model.errors import HeadraceError, PolicyViolation
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
@@ -31,7 +32,7 @@ KEY = 21
 _LOOK_AGAIN_S = 0.02
 
 
-@handles(KEY, 0, 2)
+@handles(KEY, 0, 2, needs=(DELETE_TOPIC,))
 async def delete_records(ctx: Context, request: "DeleteRecordsRequest") -> "DeleteRecordsResponse":
     schema = ctx.schema
     in_worker = partial(asyncio.get_running_loop().run_in_executor, ctx.services.workers)

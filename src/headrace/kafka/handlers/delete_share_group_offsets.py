@@ -11,6 +11,7 @@ from kio.schema.errors import ErrorCode
 from headrace.groups.share import ShareGroup
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.permissions import DELETE_GROUP, READ_TOPIC
 from headrace.kafka.share_offsets import forget, settled, topic_named, without_members
 from headrace.model.errors import HeadraceError, UnknownTopic
 from headrace.protocol.codec import make
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 KEY = 92
 
 
-@handles(KEY, 0, 0)
+@handles(KEY, 0, 0, needs=(DELETE_GROUP, READ_TOPIC))
 async def delete_share_group_offsets(
     ctx: Context, request: "DeleteShareGroupOffsetsRequest"
 ) -> "DeleteShareGroupOffsetsResponse":

@@ -14,6 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.permissions import DELETE_TOPIC, DESCRIBE_TOPIC
 from headrace.model.errors import HeadraceError
 from headrace.model.ids import TopicName
 from headrace.model.image import ClusterImage
@@ -42,7 +43,7 @@ class TopicDeletion(NamedTuple):
     message: str | None = None
 
 
-@handles(KEY, 1, 6)
+@handles(KEY, 1, 6, needs=(DELETE_TOPIC, DESCRIBE_TOPIC))
 async def delete_topics(ctx: Context, request: "DeleteTopicsRequest") -> "DeleteTopicsResponse":
     if ctx.version >= 6:
         wanted = [TopicToDelete(topic.name, topic.topic_id) for topic in request.topics]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
+from headrace.kafka.permissions import DESCRIBE_CLUSTER_CONFIGS
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 
@@ -22,7 +23,7 @@ _MATCHES = range(3)
 """The match types: exactly this name, the default, any name."""
 
 
-@handles(KEY, 0, 1)
+@handles(KEY, 0, 1, needs=(DESCRIBE_CLUSTER_CONFIGS,))
 def describe_client_quotas(ctx: Context, request: "DescribeClientQuotasRequest") -> "DescribeClientQuotasResponse":
     error, message = ErrorCode.none, None
     for component in request.components:

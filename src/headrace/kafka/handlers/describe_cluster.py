@@ -11,6 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.kafka import authorized_operations, views
 from headrace.kafka.dispatch import Context, handles
+from headrace.kafka.permissions import DESCRIBE_CLUSTER
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 
@@ -22,7 +23,7 @@ KEY = 60
 BROKERS, CONTROLLERS = 1, 2
 
 
-@handles(KEY, 0, 2)
+@handles(KEY, 0, 2, needs=(DESCRIBE_CLUSTER,))
 def describe_cluster(ctx: Context, request: "DescribeClusterRequest") -> "DescribeClusterResponse":
     schema = ctx.schema
     endpoint_type = getattr(request, "endpoint_type", BROKERS)

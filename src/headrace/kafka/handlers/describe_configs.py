@@ -28,6 +28,7 @@ from headrace.kafka.config_entries import (
 )
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.permissions import DESCRIBE_CLUSTER_CONFIGS, DESCRIBE_GROUP_CONFIGS, DESCRIBE_TOPIC_CONFIGS
 from headrace.model.errors import HeadraceError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 KEY = 32
 
 
-@handles(KEY, 1, 4)
+@handles(KEY, 1, 4, needs=(DESCRIBE_CLUSTER_CONFIGS, DESCRIBE_TOPIC_CONFIGS, DESCRIBE_GROUP_CONFIGS))
 def describe_configs(ctx: Context, request: "DescribeConfigsRequest") -> "DescribeConfigsResponse":
     schema = ctx.schema
     results: list[DescribeConfigsResult] = []

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
+from headrace.kafka.permissions import NOTHING
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 KEY = 41
 
 
-@handles(KEY, 1, 3)
+@handles(KEY, 1, 3, needs=NOTHING)
 def describe_delegation_token(
     ctx: Context, request: "DescribeDelegationTokenRequest"
 ) -> "DescribeDelegationTokenResponse":

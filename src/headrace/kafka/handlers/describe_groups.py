@@ -14,6 +14,7 @@ from headrace.groups.generation import GroupState
 from headrace.kafka import authorized_operations
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.permissions import DESCRIBE_GROUP
 from headrace.model.errors import GroupNotFound, HeadraceError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
@@ -26,7 +27,7 @@ KEY = 15
 _NOT_FOUND_FROM = 6
 
 
-@handles(KEY, 0, 6)
+@handles(KEY, 0, 6, needs=(DESCRIBE_GROUP,))
 def describe_groups(ctx: Context, request: "DescribeGroupsRequest") -> "DescribeGroupsResponse":
     asked = getattr(request, "include_authorized_operations", False)
     groups: list[DescribedGroup] = []

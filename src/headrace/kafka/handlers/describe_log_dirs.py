@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
+from headrace.kafka.permissions import DESCRIBE_CLUSTER
 from headrace.model.errors import HeadraceError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 KEY = 35
 
 
-@handles(KEY, 1, 5)
+@handles(KEY, 1, 5, needs=(DESCRIBE_CLUSTER,))
 def describe_log_dirs(ctx: Context, request: "DescribeLogDirsRequest") -> "DescribeLogDirsResponse":
     schema = ctx.schema
     own = ctx.services.metadata.image.brokers.get(ctx.services.metadata.broker_id)

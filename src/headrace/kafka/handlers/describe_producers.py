@@ -6,6 +6,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.permissions import READ_TOPIC
 from headrace.model.errors import HeadraceError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 KEY = 61
 
 
-@handles(KEY, 0, 0)
+@handles(KEY, 0, 0, needs=(READ_TOPIC,))
 def describe_producers(ctx: Context, request: "DescribeProducersRequest") -> "DescribeProducersResponse":
     schema = ctx.schema
     return make(

@@ -14,6 +14,7 @@ from kio.schema.errors import ErrorCode
 from headrace.groups.share import ShareGroup
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.permissions import DESCRIBE_GROUP, DESCRIBE_TOPIC
 from headrace.kafka.share_offsets import position
 from headrace.model.errors import HeadraceError
 from headrace.model.ids import TopicId, TopicName
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 KEY = 90
 
 
-@handles(KEY, 0, 1)
+@handles(KEY, 0, 1, needs=(DESCRIBE_GROUP, DESCRIBE_TOPIC))
 async def describe_share_group_offsets(
     ctx: Context, request: "DescribeShareGroupOffsetsRequest"
 ) -> "DescribeShareGroupOffsetsResponse":

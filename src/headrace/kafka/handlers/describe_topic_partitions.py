@@ -16,6 +16,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.kafka import authorized_operations, views
 from headrace.kafka.dispatch import Context, handles
+from headrace.kafka.permissions import DESCRIBE_TOPIC
 from headrace.model.ids import TopicName
 from headrace.model.image import ClusterImage
 from headrace.protocol.codec import make
@@ -33,7 +34,7 @@ KEY = 75
 MAX_PARTITIONS_PER_PAGE = 2_000
 
 
-@handles(KEY, 0, 0)
+@handles(KEY, 0, 0, needs=(DESCRIBE_TOPIC,))
 def describe_topic_partitions(
     ctx: Context, request: "DescribeTopicPartitionsRequest"
 ) -> "DescribeTopicPartitionsResponse":

@@ -8,6 +8,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
+from headrace.kafka.permissions import DESCRIBE_TOPIC, DESCRIBE_TRANSACTIONAL_ID
 from headrace.model.errors import HeadraceError, ProtocolError, TransactionalIdNotFound
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE, from_ms, wall_time
@@ -23,7 +24,7 @@ KEY = 65
 _NOTHING = TransactionEntry(0, 0, TransactionState.EMPTY, 0, 0, started_ms=0)
 
 
-@handles(KEY, 0, 0)
+@handles(KEY, 0, 0, needs=(DESCRIBE_TRANSACTIONAL_ID, DESCRIBE_TOPIC))
 async def describe_transactions(ctx: Context, request: "DescribeTransactionsRequest") -> "DescribeTransactionsResponse":
     states = [await _describe(ctx, transactional_id) for transactional_id in request.transactional_ids]
     return make(ctx.schema.DescribeTransactionsResponse, throttle_time=NO_THROTTLE, transaction_states=tuple(states))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
+from headrace.kafka.permissions import DESCRIBE_CLUSTER
 from headrace.kafka.unsecured import NO_USERS
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 KEY = 50
 
 
-@handles(KEY, 0, 0)
+@handles(KEY, 0, 0, needs=(DESCRIBE_CLUSTER,))
 def describe_user_scram_credentials(
     ctx: Context, request: "DescribeUserScramCredentialsRequest"
 ) -> "DescribeUserScramCredentialsResponse":

@@ -21,6 +21,7 @@ from headrace.cluster import partition_requests
 from headrace.cluster.partition_requests import Outcomes
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.permissions import ALTER_CLUSTER
 from headrace.model.errors import ElectionNotNeeded, HeadraceError
 from headrace.model.ids import PartitionIndex, TopicName, TopicPartition
 from headrace.model.image import ClusterImage
@@ -35,7 +36,7 @@ KEY = 43
 PREFERRED, UNCLEAN = 0, 1
 
 
-@handles(KEY, 0, 2)
+@handles(KEY, 0, 2, needs=(ALTER_CLUSTER,))
 async def elect_leaders(ctx: Context, request: "ElectLeadersRequest") -> "ElectLeadersResponse":
     metadata = ctx.services.metadata
     kind = getattr(request, "election_type", PREFERRED)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
+from headrace.kafka.permissions import WRITE_TRANSACTIONAL_ID
 from headrace.kafka.transaction_requests import code_for, producer_of
 from headrace.model.errors import HeadraceError
 from headrace.model.ids import NO_PRODUCER
@@ -27,7 +28,7 @@ KEY = 26
 _BUMPS_EPOCH_FROM = 5
 
 
-@handles(KEY, 0, 5)
+@handles(KEY, 0, 5, needs=(WRITE_TRANSACTIONAL_ID,))
 async def end_txn(ctx: Context, request: "EndTxnRequest") -> "EndTxnResponse":
     error, next_producer = ErrorCode.none, NO_PRODUCER
     try:

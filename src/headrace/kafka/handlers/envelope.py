@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
+from headrace.kafka.permissions import CLUSTER_ACTION
 from headrace.protocol.codec import make
 from headrace.replication.peers import BROKER_SOFTWARE
 from headrace.runtime.deferred import Deferred
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 KEY = 58
 
 
-@handles(KEY, 0, 0)
+@handles(KEY, 0, 0, needs=(CLUSTER_ACTION,))
 def envelope(ctx: Context, request: "EnvelopeRequest") -> "EnvelopeResponse | Deferred[EnvelopeResponse]":
     if ctx.peer.client_software.partition(" ")[0] != BROKER_SOFTWARE:
         return _answer(ctx, None, ErrorCode.cluster_authorization_failed)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
+from headrace.kafka.permissions import NOTHING
 from headrace.kafka.unsecured import NO_TIME
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 KEY = 40
 
 
-@handles(KEY, 1, 2)
+@handles(KEY, 1, 2, needs=NOTHING)
 def expire_delegation_token(ctx: Context, request: "ExpireDelegationTokenRequest") -> "ExpireDelegationTokenResponse":
     return make(
         ctx.schema.ExpireDelegationTokenResponse,

@@ -27,6 +27,7 @@ from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code
 from headrace.kafka.fetch import Fetch, FetchClient, answer_with
 from headrace.kafka.fetch_sessions import NO_SESSION
+from headrace.kafka.permissions import CLUSTER_ACTION, READ_TOPIC
 from headrace.kafka.replica_fetch import FetchingReplica
 from headrace.model.errors import HeadraceError
 from headrace.model.ids import BrokerId
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 KEY = 1
 
 
-@handles(KEY, 4, 18)
+@handles(KEY, 4, 18, needs=(READ_TOPIC, CLUSTER_ACTION))
 def fetch(ctx: Context, request: "FetchRequest") -> Answer | Deferred[Answer]:
     by_id = ctx.version >= FETCH_TOPIC_IDS_FROM
     services = ctx.services

@@ -12,6 +12,7 @@ from kio.schema.errors import ErrorCode
 from headrace.kafka import views
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.permissions import DESCRIBE_GROUP, DESCRIBE_TRANSACTIONAL_ID
 from headrace.model.errors import CoordinatorNotAvailable, HeadraceError, ProtocolError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
@@ -26,7 +27,7 @@ _KINDS = {0: ("consumer groups", 0), 1: ("transactions", 1), 2: ("share groups",
 """The meaning of each key type, and the first version with it."""
 
 
-@handles(KEY, 0, 6)
+@handles(KEY, 0, 6, needs=(DESCRIBE_GROUP, DESCRIBE_TRANSACTIONAL_ID))
 async def find_coordinator(ctx: Context, request: "FindCoordinatorRequest") -> "FindCoordinatorResponse":
     schema = ctx.schema
     key_type = getattr(request, "key_type", 0)

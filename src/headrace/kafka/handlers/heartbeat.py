@@ -7,6 +7,7 @@ from kio.schema.errors import ErrorCode
 from headrace.groups.offsets import Committer
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
+from headrace.kafka.permissions import READ_GROUP
 from headrace.model.errors import HeadraceError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 KEY = 12
 
 
-@handles(KEY, 0, 4)
+@handles(KEY, 0, 4, needs=(READ_GROUP,))
 def heartbeat(ctx: Context, request: "HeartbeatRequest") -> "HeartbeatResponse":
     error = ErrorCode.none
     by = Committer(request.member_id, getattr(request, "group_instance_id", None), request.generation_id)

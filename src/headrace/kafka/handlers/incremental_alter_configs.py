@@ -19,6 +19,7 @@ from headrace.cluster.metadata import SettingsEdit
 from headrace.config.settings import Kind, Setting, did_you_mean
 from headrace.kafka.config_changes import AlterConfigOperation, InForce, alter_resources
 from headrace.kafka.dispatch import Context, handles
+from headrace.kafka.permissions import ALTER_CLUSTER_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS
 from headrace.model.errors import InvalidSettings, ProtocolError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 KEY = 44
 
 
-@handles(KEY, 0, 1)
+@handles(KEY, 0, 1, needs=(ALTER_CLUSTER_CONFIGS, ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS))
 async def incremental_alter_configs(
     ctx: Context, request: "IncrementalAlterConfigsRequest"
 ) -> "IncrementalAlterConfigsResponse":

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
+from headrace.kafka.permissions import IDEMPOTENT_WRITE, WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
 from headrace.kafka.transaction_requests import code_for
 from headrace.model.errors import HeadraceError, ProtocolError, TwoPhaseCommitRefused
 from headrace.model.ids import NO_PRODUCER, ProducerIdAndEpoch
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 KEY = 22
 
 
-@handles(KEY, 0, 6)
+@handles(KEY, 0, 6, needs=(WRITE_TRANSACTIONAL_ID, IDEMPOTENT_WRITE, WRITE_TOPIC))
 async def init_producer_id(ctx: Context, request: "InitProducerIdRequest") -> "InitProducerIdResponse":
     error, resumed = ErrorCode.none, ResumedProducer(NO_PRODUCER, NO_PRODUCER)
     try:

@@ -23,6 +23,7 @@ from headrace.groups.classic_protocol import Joined, JoinRequest
 from headrace.kafka.deferred_answers import answer_with
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
+from headrace.kafka.permissions import READ_GROUP
 from headrace.model.errors import GroupFull, MemberIdRequired
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE, to_ms
@@ -39,7 +40,7 @@ _REASON_MAX = 255
 log = logging.getLogger(__name__)
 
 
-@handles(KEY, 0, 9)
+@handles(KEY, 0, 9, needs=(READ_GROUP,))
 def join_group(ctx: Context, request: "JoinGroupRequest") -> "JoinGroupResponse | Deferred[JoinGroupResponse]":
     groups = ctx.services.groups
     instance_id = getattr(request, "group_instance_id", None)

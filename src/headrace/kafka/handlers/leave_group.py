@@ -13,6 +13,7 @@ from headrace.coordinator.result import Result
 from headrace.kafka.deferred_answers import answer_with
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
+from headrace.kafka.permissions import READ_GROUP
 from headrace.model.errors import HeadraceError, UnknownMember
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
@@ -29,7 +30,7 @@ _REASON_MAX = 255
 log = logging.getLogger(__name__)
 
 
-@handles(KEY, 0, 5)
+@handles(KEY, 0, 5, needs=(READ_GROUP,))
 def leave_group(ctx: Context, request: "LeaveGroupRequest") -> "LeaveGroupResponse | Deferred[LeaveGroupResponse]":
     members = getattr(request, "members", None)
     if members is None:

@@ -12,6 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.kafka.config_entries import ResourceType
 from headrace.kafka.dispatch import Context, handles
+from headrace.kafka.permissions import DESCRIBE_CLUSTER_CONFIGS
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 
@@ -23,7 +24,7 @@ KEY = 74
 LISTED = frozenset(map(int, ResourceType))
 
 
-@handles(KEY, 0, 1)
+@handles(KEY, 0, 1, needs=(DESCRIBE_CLUSTER_CONFIGS,))
 def list_config_resources(ctx: Context, request: "ListConfigResourcesRequest") -> "ListConfigResourcesResponse":
     schema = ctx.schema
     types = frozenset(getattr(request, "resource_types", (ResourceType.CLIENT_METRICS,))) or LISTED

@@ -10,6 +10,7 @@ from kio.schema.errors import ErrorCode
 from headrace.groups.group import Listed
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
+from headrace.kafka.permissions import DESCRIBE_CLUSTER, DESCRIBE_GROUP
 from headrace.model.errors import HeadraceError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 KEY = 16
 
 
-@handles(KEY, 0, 5)
+@handles(KEY, 0, 5, needs=(DESCRIBE_CLUSTER, DESCRIBE_GROUP))
 def list_groups(ctx: Context, request: "ListGroupsRequest") -> "ListGroupsResponse":
     schema = ctx.schema
     states = {state.lower() for state in getattr(request, "states_filter", ())}

@@ -20,6 +20,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
+from headrace.kafka.permissions import DESCRIBE_TOPIC
 from headrace.model.errors import HeadraceError, OffsetNotAvailable
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
@@ -44,7 +45,7 @@ Located = tuple[int, int, int]
 _NOWHERE: Located = (-1, -1, -1)
 
 
-@handles(KEY, 1, 11)
+@handles(KEY, 1, 11, needs=(DESCRIBE_TOPIC,))
 async def list_offsets(ctx: Context, request: "ListOffsetsRequest") -> "ListOffsetsResponse":
     schema = ctx.schema
     committed = getattr(request, "isolation_level", 0) == READ_COMMITTED

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
+from headrace.kafka.permissions import DESCRIBE_CLUSTER
 from headrace.model.ids import TopicName
 from headrace.model.image import ClusterImage, TopicImage
 from headrace.protocol.codec import make
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 KEY = 46
 
 
-@handles(KEY, 0, 0)
+@handles(KEY, 0, 0, needs=(DESCRIBE_CLUSTER,))
 def list_partition_reassignments(
     ctx: Context, request: "ListPartitionReassignmentsRequest"
 ) -> "ListPartitionReassignmentsResponse":

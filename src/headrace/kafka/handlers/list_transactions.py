@@ -12,6 +12,7 @@ from kio.schema.errors import ErrorCode
 from headrace.groups.patterns import topic_pattern
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
+from headrace.kafka.permissions import DESCRIBE_TRANSACTIONAL_ID
 from headrace.model.errors import HeadraceError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
@@ -26,7 +27,7 @@ KEY = 66
 _STATES = frozenset(state.value for state in TransactionState)
 
 
-@handles(KEY, 0, 2)
+@handles(KEY, 0, 2, needs=(DESCRIBE_TRANSACTIONAL_ID,))
 def list_transactions(ctx: Context, request: "ListTransactionsRequest") -> "ListTransactionsResponse":
     schema = ctx.schema
     states, producers = set(request.state_filters), set(request.producer_id_filters)

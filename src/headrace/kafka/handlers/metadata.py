@@ -24,6 +24,7 @@ from kio.schema.errors import ErrorCode
 from headrace.kafka import authorized_operations, views
 from headrace.kafka.dispatch import Context, Result, handles
 from headrace.kafka.errors import error_code
+from headrace.kafka.permissions import CREATE_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC
 from headrace.model.errors import HeadraceError, TopicExists
 from headrace.model.ids import TopicName
 from headrace.model.image import INTERNAL_TOPICS, ClusterImage, TopicImage
@@ -40,7 +41,7 @@ KEY = 3
 IDS_IN_REQUESTS_FROM = 12
 
 
-@handles(KEY, 0, 13)
+@handles(KEY, 0, 13, needs=(DESCRIBE_TOPIC, CREATE_CLUSTER, CREATE_TOPIC))
 def metadata(ctx: Context, request: "MetadataRequest") -> "Result[MetadataResponse]":
     image = ctx.services.metadata.image
     wanted = request.topics

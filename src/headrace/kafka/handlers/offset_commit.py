@@ -19,6 +19,7 @@ from headrace.groups.offsets import Committer, OffsetCommit, Place
 from headrace.kafka.deferred_answers import answer_with
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
+from headrace.kafka.permissions import READ_GROUP, READ_TOPIC
 from headrace.kafka.topic_keys import TopicKeys
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE, to_ms
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 KEY = 8
 
 
-@handles(KEY, 2, 10)
+@handles(KEY, 2, 10, needs=(READ_GROUP, READ_TOPIC))
 def offset_commit(
     ctx: Context, request: "OffsetCommitRequest"
 ) -> "OffsetCommitResponse | Deferred[OffsetCommitResponse]":

@@ -13,6 +13,7 @@ from headrace.groups.machine import Refused
 from headrace.kafka.deferred_answers import answer_with
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
+from headrace.kafka.permissions import DELETE_GROUP, READ_TOPIC
 from headrace.kafka.topic_keys import TopicKeys
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 KEY = 47
 
 
-@handles(KEY, 0, 0)
+@handles(KEY, 0, 0, needs=(DELETE_GROUP, READ_TOPIC))
 def offset_delete(
     ctx: Context, request: "OffsetDeleteRequest"
 ) -> "OffsetDeleteResponse | Deferred[OffsetDeleteResponse]":

@@ -19,6 +19,7 @@ from headrace.groups.records import OffsetValue
 from headrace.kafka.deferred_answers import answer_with_all
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
+from headrace.kafka.permissions import DESCRIBE_GROUP, DESCRIBE_TOPIC
 from headrace.kafka.topic_keys import TopicKeys
 from headrace.model.errors import HeadraceError, UnknownTopicId
 from headrace.protocol.codec import make
@@ -40,7 +41,7 @@ _TOP_ERROR_FROM = 2
 Offsets = dict[str, dict[int, Fetched]]
 
 
-@handles(KEY, 1, 10)
+@handles(KEY, 1, 10, needs=(DESCRIBE_GROUP, DESCRIBE_TOPIC))
 def offset_fetch(ctx: Context, request: "OffsetFetchRequest") -> "OffsetFetchResponse | Deferred[OffsetFetchResponse]":
     keys = TopicKeys(ctx.services.metadata.image)
     # A request of an early version is itself the only group.

@@ -10,6 +10,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
+from headrace.kafka.permissions import CLUSTER_ACTION, DESCRIBE_TOPIC
 from headrace.model.errors import HeadraceError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 KEY = 23
 
 
-@handles(KEY, 2, 4)
+@handles(KEY, 2, 4, needs=(CLUSTER_ACTION, DESCRIBE_TOPIC))
 def offset_for_leader_epoch(ctx: Context, request: "OffsetForLeaderEpochRequest") -> "OffsetForLeaderEpochResponse":
     schema = ctx.schema
     topics: list[OffsetForLeaderTopicResult] = []

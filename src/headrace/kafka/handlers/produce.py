@@ -32,6 +32,7 @@ from kio.schema.errors import ErrorCode
 from headrace.kafka.dispatch import NO_ANSWER, Context, NoAnswer, Raw, Result, handles
 from headrace.kafka.errors import error_code, error_message
 from headrace.kafka.leaders import LEADER_ERRORS, current_leader, endpoints_of
+from headrace.kafka.permissions import WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
 from headrace.kafka.recompression import Refused
 from headrace.kafka.transaction_requests import code_for_writing, joined
 from headrace.model.errors import (
@@ -79,7 +80,15 @@ def refuse_old_versions(frame: bytes | memoryview, version: int) -> bytes:
     return produce_response(version, b"", refused)
 
 
-@handles(KEY, 0, 13, read=read_produce_request, min_served=3, refuse=refuse_old_versions)
+@handles(
+    KEY,
+    0,
+    13,
+    read=read_produce_request,
+    min_served=3,
+    refuse=refuse_old_versions,
+    needs=(WRITE_TOPIC, WRITE_TRANSACTIONAL_ID),
+)
 def produce(ctx: Context, request: ProduceRequest) -> "Result[Produced]":
     recompressor = ctx.services.recompressor
     if recompressor.is_needed and recompressor.concerns(request):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
+from headrace.kafka.permissions import NOTHING
 from headrace.kafka.unsecured import NO_AUTHENTICATION
 from headrace.protocol.codec import make
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 KEY = 36
 
 
-@handles(KEY, 0, 2)
+@handles(KEY, 0, 2, needs=NOTHING)
 def sasl_authenticate(ctx: Context, request: "SaslAuthenticateRequest") -> "SaslAuthenticateResponse":
     return make(
         ctx.schema.SaslAuthenticateResponse,

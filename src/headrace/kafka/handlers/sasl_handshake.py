@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
+from headrace.kafka.permissions import NOTHING
 from headrace.protocol.codec import make
 
 if TYPE_CHECKING:
@@ -18,6 +19,6 @@ if TYPE_CHECKING:
 KEY = 17
 
 
-@handles(KEY, 0, 1)
+@handles(KEY, 0, 1, needs=NOTHING)
 def sasl_handshake(ctx: Context, request: "SaslHandshakeRequest") -> "SaslHandshakeResponse":
     return make(ctx.schema.SaslHandshakeResponse, error_code=ErrorCode.illegal_sasl_state, mechanisms=())

@@ -16,6 +16,7 @@ from kio.schema.errors import ErrorCode
 from headrace.kafka.background_answers import answer_later
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.permissions import READ_GROUP, READ_TOPIC
 from headrace.kafka.share_acks import Outcomes, acknowledge, acknowledgements, release
 from headrace.kafka.share_fetch import leader_instead, make_endpoints, make_leader
 from headrace.kafka.share_sessions import FINAL, INITIAL, InvalidShareSessionEpoch, ShareSession
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 KEY = 79
 
 
-@handles(KEY, 1, 2)
+@handles(KEY, 1, 2, needs=(READ_GROUP, READ_TOPIC))
 def share_acknowledge(
     ctx: Context, request: "ShareAcknowledgeRequest"
 ) -> "ShareAcknowledgeResponse | Deferred[ShareAcknowledgeResponse]":

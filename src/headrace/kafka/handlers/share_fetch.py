@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from headrace.kafka.background_answers import answer_later
 from headrace.kafka.dispatch import Context, handles
+from headrace.kafka.permissions import READ_GROUP, READ_TOPIC
 from headrace.kafka.share_acks import acknowledge, acknowledgements, places_of, release
 from headrace.kafka.share_fetch import ShareFetch, answer
 from headrace.kafka.share_sessions import FINAL, INITIAL, ShareSession
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 KEY = 78
 
 
-@handles(KEY, 1, 2)
+@handles(KEY, 1, 2, needs=(READ_GROUP, READ_TOPIC))
 def share_fetch(ctx: Context, request: "ShareFetchRequest") -> "ShareFetchResponse | Deferred[ShareFetchResponse]":
     try:
         session = _session(ctx, request, *_checked(request))

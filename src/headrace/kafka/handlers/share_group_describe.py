@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.groups.share import ASSIGNOR
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.group_answers import describe_groups, described_assignment
+from headrace.kafka.permissions import DESCRIBE_GROUP, DESCRIBE_TOPIC
 from headrace.protocol.codec import make
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 KEY = 77
 
 
-@handles(KEY, 1, 1)
+@handles(KEY, 1, 1, needs=(DESCRIBE_GROUP, DESCRIBE_TOPIC))
 def share_group_describe(ctx: Context, request: "ShareGroupDescribeRequest") -> "ShareGroupDescribeResponse":
     response: type[ShareGroupDescribeResponse] = ctx.schema.ShareGroupDescribeResponse
     return describe_groups(ctx, response, request, lambda group_id: _described(ctx, group_id))

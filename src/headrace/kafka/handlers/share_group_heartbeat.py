@@ -16,6 +16,7 @@ from headrace.groups.share import ShareHeartbeat
 from headrace.kafka.deferred_answers import answer_with
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.group_answers import heartbeat_answer, heartbeat_refused
+from headrace.kafka.permissions import DESCRIBE_TOPIC, READ_GROUP
 from headrace.runtime.deferred import Deferred
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 KEY = 76
 
 
-@handles(KEY, 1, 1)
+@handles(KEY, 1, 1, needs=(READ_GROUP, DESCRIBE_TOPIC))
 def share_group_heartbeat(
     ctx: Context, request: "ShareGroupHeartbeatRequest"
 ) -> "ShareGroupHeartbeatResponse | Deferred[ShareGroupHeartbeatResponse]":

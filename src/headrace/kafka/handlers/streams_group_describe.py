@@ -17,6 +17,7 @@ from headrace.groups.streams_topology import Configured
 from headrace.kafka import authorized_operations
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.permissions import DESCRIBE_GROUP, DESCRIBE_TOPIC
 from headrace.model.errors import HeadraceError
 from headrace.model.features import STREAMS_LEVEL, needed
 from headrace.protocol.codec import make
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 KEY = 89
 
 
-@handles(KEY, 0, 0)
+@handles(KEY, 0, 0, needs=(DESCRIBE_GROUP, DESCRIBE_TOPIC))
 def streams_group_describe(ctx: Context, request: "StreamsGroupDescribeRequest") -> "StreamsGroupDescribeResponse":
     operations = authorized_operations.on_group(request.include_authorized_operations)
     return make(

@@ -30,6 +30,7 @@ from headrace.groups.streams_topology import GroupStatus, StatusCode
 from headrace.kafka.deferred_answers import answer_with
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.permissions import CREATE_TOPIC, DESCRIBE_TOPIC, READ_GROUP
 from headrace.model.errors import HeadraceError, InvalidTopology, ProtocolError
 from headrace.model.features import STREAMS_LEVEL, needed
 from headrace.protocol.codec import make
@@ -53,7 +54,7 @@ _TASK_OFFSET_INTERVAL = timedelta(minutes=1)
 """Kafka's defaults; both settings concern warm-up tasks only."""
 
 
-@handles(KEY, 0, 0)
+@handles(KEY, 0, 0, needs=(READ_GROUP, DESCRIBE_TOPIC, CREATE_TOPIC))
 def streams_group_heartbeat(
     ctx: Context, request: "StreamsGroupHeartbeatRequest"
 ) -> "StreamsGroupHeartbeatResponse | Deferred[StreamsGroupHeartbeatResponse]":

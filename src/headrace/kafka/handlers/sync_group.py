@@ -16,6 +16,7 @@ from headrace.groups.offsets import Committer
 from headrace.kafka.deferred_answers import answer_with
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
+from headrace.kafka.permissions import READ_GROUP
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 from headrace.runtime.deferred import Deferred
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 KEY = 14
 
 
-@handles(KEY, 0, 5)
+@handles(KEY, 0, 5, needs=(READ_GROUP,))
 def sync_group(ctx: Context, request: "SyncGroupRequest") -> "SyncGroupResponse | Deferred[SyncGroupResponse]":
     by = Committer(request.member_id, getattr(request, "group_instance_id", None), request.generation_id)
     protocol = (getattr(request, "protocol_type", None), getattr(request, "protocol_name", None))

@@ -16,6 +16,7 @@ from headrace.groups.machine import Refused
 from headrace.groups.offsets import Committer, OffsetCommit
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
+from headrace.kafka.permissions import READ_GROUP, READ_TOPIC, WRITE_TRANSACTIONAL_ID
 from headrace.kafka.transaction_requests import code_for_writing, joined, producer_of
 from headrace.model.errors import HeadraceError, TransactionError
 from headrace.model.ids import ProducerIdAndEpoch
@@ -31,7 +32,7 @@ KEY = 28
 _ADDS_FROM = 5
 
 
-@handles(KEY, 0, 5)
+@handles(KEY, 0, 5, needs=(WRITE_TRANSACTIONAL_ID, READ_GROUP, READ_TOPIC))
 async def txn_offset_commit(ctx: Context, request: "TxnOffsetCommitRequest") -> "TxnOffsetCommitResponse":
     refused: Refused = {}
     problem = ErrorCode.none

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
+from headrace.kafka.permissions import ALTER_CLUSTER
 from headrace.model.ids import BrokerId
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 KEY = 64
 
 
-@handles(KEY, 0, 0)
+@handles(KEY, 0, 0, needs=(ALTER_CLUSTER,))
 def unregister_broker(ctx: Context, request: "UnregisterBrokerRequest") -> "UnregisterBrokerResponse":
     broker_id = BrokerId(request.broker_id)
     if broker_id in ctx.services.metadata.image.brokers:

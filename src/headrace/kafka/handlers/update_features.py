@@ -19,6 +19,7 @@ from kio.schema.errors import ErrorCode
 from headrace.cluster import feature_level
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.permissions import ALTER_CLUSTER
 from headrace.model.errors import HeadraceError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
@@ -32,7 +33,7 @@ _UPGRADE = 1
 _ONE_ERROR_FROM = 2
 
 
-@handles(KEY, 0, 2)
+@handles(KEY, 0, 2, needs=(ALTER_CLUSTER,))
 async def update_features(ctx: Context, request: "UpdateFeaturesRequest") -> "UpdateFeaturesResponse":
     wanted = {update.feature: update.max_version_level for update in request.feature_updates}
     failure: HeadraceError | None = None

@@ -14,6 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
+from headrace.kafka.permissions import ALTER_CLUSTER, CLUSTER_ACTION
 from headrace.model.errors import HeadraceError
 from headrace.model.ids import ProducerIdAndEpoch, TopicName
 from headrace.protocol.codec import make
@@ -30,7 +31,7 @@ _Place = tuple[int, TopicName, int]
 """Position of the marker in the request, topic, partition."""
 
 
-@handles(KEY, 1, 2)
+@handles(KEY, 1, 2, needs=(ALTER_CLUSTER, CLUSTER_ACTION))
 def write_txn_markers(ctx: Context, request: "WriteTxnMarkersRequest") -> "Deferred[WriteTxnMarkersResponse]":
     answer: Deferred[WriteTxnMarkersResponse] = Deferred()
     codes: dict[_Place, ErrorCode] = {}

@@ -256,6 +256,7 @@ class SimCluster:
         own = {
             "broker.id": str(broker.broker_id),
             "kafka.listen": str(broker.endpoint),
+            "insecure": "true",
             "advertise": str(broker.endpoint),
         }
         return broker_settings({**self.settings, **own})

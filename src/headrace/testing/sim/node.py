@@ -1,6 +1,6 @@
 """The production broker, `app.node.Node`, with simulated dependencies: disk, network, store and clock are models."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack
 from random import Random
@@ -43,6 +43,7 @@ class SimNode:
         flush_times: FlushTimes,
         on_produced: Callable[[ProduceRequest, bytes], None],
     ) -> None:
+        self._settings = settings
         self._process = process
         self._network = network
         self._endpoint = endpoint
@@ -81,12 +82,12 @@ class SimNode:
     async def stop(self) -> None:
         await self._node.stop()
 
-    async def _bind(self, services: Services, undo: AsyncExitStack) -> Endpoint:
+    async def _bind(self, services: Services, undo: AsyncExitStack) -> Mapping[str, Endpoint]:
         self.is_started = True
         process, network, endpoint = self._process, self._network, self._endpoint
         network.listen(process, endpoint, lambda end: KafkaSession(process, services, endpoint, end, self._on_produced))
         undo.callback(network.unlisten, process, endpoint)
-        return endpoint
+        return {self._settings.broker_listener.name: endpoint}
 
 
 def _inline(threads: int, name: str) -> Executor:

@@ -1,0 +1,75 @@
+"""Access control of a broker: the one place that is asked whether a client may do something.
+
+`authorizer` is None while authorization is off: a check then costs one attribute. It is replaced when an ACL or one of
+its settings changes, so that a revoked permission is gone at once, on live connections too.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headrace.config.broker import BrokerSettings
+from headrace.model.acls import AclOperation, Resource, ResourceType
+from headrace.model.image import SecurityImage
+from headrace.security.authorizer import Authorizer
+from headrace.security.subject import Subject
+
+
+@dataclass(frozen=True, slots=True)
+class Denial:
+    """A request that was refused, for the audit log."""
+
+    subject: Subject
+    client_id: str
+    action: str
+    """The API or action, as its protocol names it: Produce, SendMessage."""
+    operation: AclOperation
+    resource: Resource
+    reason: str
+
+
+class Security:
+    def __init__(self) -> None:
+        self.authorizer: Authorizer | None = None
+        self.image = SecurityImage()
+        self.on_denied: list[Callable[[Denial], None]] = []
+        self._decides_by: tuple[object, ...] = ()
+
+    def update(self, image: SecurityImage, settings: BrokerSettings) -> None:
+        """Decide by this image and these settings from now on."""
+        self.image = image
+        decides_by = (
+            image.acls,
+            settings.authorization_enable,
+            settings.super_users,
+            settings.allow_everyone_if_no_acl_found,
+        )
+        if decides_by == self._decides_by:
+            return
+        self._decides_by = decides_by
+        self.authorizer = (
+            Authorizer(
+                image.acls,
+                super_users=settings.super_user_principals,
+                allow_everyone=settings.allow_everyone_if_no_acl_found,
+            )
+            if settings.authorization_enable
+            else None
+        )
+
+    def allows(self, subject: Subject, operation: AclOperation, kind: ResourceType, name: str) -> bool:
+        """Whether the client may do this."""
+        authorizer = self.authorizer
+        return authorizer is None or authorizer.allows(subject.principal, subject.host, operation, kind, name)
+
+    def denied(
+        self, subject: Subject, client_id: str, action: str, operation: AclOperation, kind: ResourceType, name: str
+    ) -> None:
+        """Report to the audit log that `allows` has said no."""
+        authorizer = self.authorizer
+        if authorizer is None or not self.on_denied:
+            return
+        resource = Resource(kind, name)
+        decision = authorizer.decide(subject.principal, subject.host, operation, resource)
+        denial = Denial(subject, client_id, action, operation, resource, decision.reason)
+        for listener in self.on_denied:
+            listener(denial)
