@@ -18,7 +18,7 @@ INSTALL = @python=$$(tools/find-python $(PYTHON)) && exec "$$python" -m tools.in
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[36m%-10s\033[0m %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
-	@echo "  ARGS=… is passed on, for example: make run ARGS='--kafka-listen 0.0.0.0:9092'"
+	@echo "  ARGS=… is passed on, for example: make run ARGS='--kafka-listen 0.0.0.0:9092 --insecure'"
 	@echo "  EXTRAS= installs the broker alone, without Spark; PYTHON=python3.12 takes another Python"
 
 install: ## Make .venv with everything that is developed with (quick when nothing changed)

@@ -106,7 +106,7 @@ def test_values_that_cannot_work_are_refused_on_the_command_line(texts: dict[str
     [(":9092", Endpoint("", 9092)), ("[::1]:0", Endpoint("::1", 0)), ("h.example:1", Endpoint("h.example", 1))],
 )
 def test_listen_addresses(text: str, endpoint: Endpoint) -> None:
-    assert broker_settings({"kafka.listen": text}).listen == endpoint
+    assert broker_settings({"kafka.listen": text, "insecure": "true"}).listen == endpoint
 
 
 def test_every_setting_can_be_given_as_its_own_default() -> None:

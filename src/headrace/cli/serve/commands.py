@@ -61,7 +61,7 @@ def serve(
     insecure: Annotated[
         bool,
         typer.Option(
-            "--insecure", help="Listen beyond this machine without authentication: everyone may do everything."
+            "--insecure", help="Listen beyond this machine without authentication."
         ),
     ] = False,
     config: Annotated[
