@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli.bench.commands import bench
+from headrace.cli.cert.commands import cert_app
 from headrace.cli.cluster.commands import cluster_app
 from headrace.cli.consume.commands import consume
 from headrace.cli.demo.commands import demo
@@ -48,6 +49,7 @@ app.add_typer(group_app, name="group")
 app.add_typer(queue_app, name="queue")
 app.add_typer(txn_app, name="txn")
 app.add_typer(log_app, name="log")
+app.add_typer(cert_app, name="cert")
 app.add_typer(pipeline_app, name="pipeline")
 pipeline_app.command()(archive)
 pipeline_app.command()(replay)

@@ -1,11 +1,12 @@
 """What a certificate says: its subject as Kafka writes it, the names it is valid for, and when it expires."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.x509.oid import NameOID
 
 from headrace.security.tls.pem_files import read_certificates
@@ -66,6 +67,37 @@ def details(certificate: x509.Certificate) -> CertificateDetails:
         not_before=certificate.not_valid_before_utc,
         not_after=certificate.not_valid_after_utc,
     )
+
+
+def why_untrusted(
+    chain: Sequence[x509.Certificate], authorities: Sequence[x509.Certificate], now: datetime
+) -> str | None:
+    """Why no chain of valid certificates leads from the first in `chain` to an authority. None if one does.
+
+    For people who look at files: names and usages are left to the handshake.
+    """
+    certificate = chain[0]
+    for _ in range(len(chain) + 1):
+        subject = distinguished_name(certificate.subject)
+        if now > certificate.not_valid_after_utc:
+            return f"{subject} expired at {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
+        if now < certificate.not_valid_before_utc:
+            return f"{subject} is not valid before {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
+        if certificate in authorities:
+            return None
+        issuer = next((each for each in (*authorities, *chain[1:]) if _is_issued_by(certificate, each)), None)
+        if issuer is None:
+            return f"the issuer of {subject}, {distinguished_name(certificate.issuer)}, is not among the authorities"
+        certificate = issuer
+    return "the chain has a loop"
+
+
+def _is_issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(issuer)
+        return bool(issuer.extensions.get_extension_for_class(x509.BasicConstraints).value.ca)
+    except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
+        return False
 
 
 def distinguished_name(name: x509.Name) -> str:
