@@ -15,15 +15,18 @@ from typing import Any, cast
 
 from headrace.config.listeners import KafkaListener
 from headrace.kafka.answers import AnswerSlot, encode_answer, refusal
+from headrace.kafka.authentication import Authentication, Stage
 from headrace.kafka.connection_host import ConnectionHost
 from headrace.kafka.connection_state import ConnectionState, Phase
 from headrace.kafka.dispatch import Answer, Context, Peer, route
-from headrace.kafka.outbox import Outbox, Part
+from headrace.kafka.login import authenticate
+from headrace.kafka.outbox import Outbox, Part, outbox_for
 from headrace.model.errors import ProtocolError
 from headrace.protocol.codec import api_name, peek_api, read_request_header
 from headrace.protocol.frames import Frame, FrameReader
 from headrace.runtime.deferred import Deferred
 from headrace.runtime.disk import Buffer
+from headrace.security.sasl.mechanism import Rejected
 
 log = logging.getLogger(__name__)
 
@@ -40,12 +43,14 @@ _SLOWEST_BYTES_PER_MS = 16
 
 class Connection(asyncio.BufferedProtocol):
     __slots__ = (
+        "_authentication",
         "_frame_began_ms",
         "_frames",
         "_held_bytes",
         "_host",
         "_last_active_ms",
         "_listener",
+        "_opened_ms",
         "_out",
         "_out_bytes",
         "_outbox",
@@ -64,6 +69,8 @@ class Connection(asyncio.BufferedProtocol):
         self._host = host
         self._listener = listener
         self._state = ConnectionState()
+        self._authentication: Authentication | None = None
+        self._opened_ms = 0.0
         self._frames = FrameReader(max_frame_bytes, host.buffers)
         self._queue: deque[Frame] = deque()
         self._slots: deque[AnswerSlot] = deque()
@@ -86,13 +93,22 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = stream = cast(asyncio.Transport, transport)
-        self._outbox = Outbox(stream, self._pump)
-        self._last_active_ms = self._host.now_ms()
+        self._outbox = outbox_for(stream, self._pump)
+        self._last_active_ms = self._opened_ms = self._host.now_ms()
         self._peer = self._host.opened(self, stream, self._listener)
         if self._peer is None:
             self.abort()
-        else:
-            self._state.admitted()
+            return
+        self._authentication = self._peer.authentication
+        self._state.admitted(authenticates=self._authentication is not None)
+
+    def pause_writing(self) -> None:
+        """Called by a TLS transport whose buffer is full; the outbox asks it how much that is."""
+
+    def resume_writing(self) -> None:
+        """Called by a TLS transport that has sent what it buffered."""
+        if self._outbox is not None:
+            self._outbox.resume()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._state.lost()
@@ -180,6 +196,8 @@ class Connection(asyncio.BufferedProtocol):
             # The client does not read the remaining answers, and may never do so.
             if silent_ms > stall_ms:
                 self.abort()
+        elif self._state.is_authenticating and now_ms - self._opened_ms > stall_ms:
+            self.close(f"did not authenticate within {stall_ms} ms")
         elif self._is_stalled(now_ms, stall_ms):
             self.close(f"sent part of a request and not the rest within {stall_ms} ms")
         elif silent_ms > stall_ms and self._unsent_bytes and self._reserved_bytes:
@@ -241,9 +259,17 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def _handle(self, frame: Frame) -> None:
+        authentication = self._authentication
+        if authentication is not None and authentication.takes_raw_tokens:
+            self._handle_raw_token(frame, authentication)
+            return
+        key, version, correlation_id = peek_api(frame)
+        if authentication is not None and (reason := authentication.why_not(key)) is not None:
+            self._release(frame)
+            self.close(reason)
+            return
         slot = AnswerSlot()
         self._slots.append(slot)
-        key, version, correlation_id = peek_api(frame)
         found = route(key, version)
         if found is None:
             refused = refusal(frame, key, version, correlation_id)
@@ -264,6 +290,40 @@ class Connection(asyncio.BufferedProtocol):
             self._await_answer(slot, context, result)
         else:
             self._answer(slot, encode_answer(context, result))
+            if authentication is not None:
+                self._note_authentication(authentication)
+
+    def _handle_raw_token(self, frame: Frame, authentication: Authentication) -> None:
+        """A token after SaslHandshake v0, which has neither a header nor a correlation id."""
+        assert self._peer is not None
+        slot = AnswerSlot()
+        self._slots.append(slot)
+        token = bytes(frame)
+        self._release(frame)
+        self._state.block()
+        self._host.spawn(self._serve_raw_token(slot, self._peer, token, authentication))
+
+    async def _serve_raw_token(
+        self, slot: AnswerSlot, peer: Peer, token: bytes, authentication: Authentication
+    ) -> None:
+        try:
+            answer = await authenticate(self._host.services, peer, authentication, token)
+        finally:
+            self._state.unblock()
+        if self._transport is None:
+            return
+        if not isinstance(answer, Rejected):
+            self._answer(slot, (answer.token,))
+        self._note_authentication(authentication)
+        self._pump()
+
+    def _note_authentication(self, authentication: Authentication) -> None:
+        """Serve the client once it has authenticated; close the connection if it has failed to."""
+        if authentication.stage is Stage.FAILED:
+            self.close("failed to authenticate")
+        elif self._state.is_authenticating and authentication.has_authenticated:
+            self._state.authenticated()
+            self._frames.max_frame_bytes = self._host.services.settings.socket_request_max_bytes
 
     async def _serve(self, slot: AnswerSlot, context: Context, frame: Frame, work: Coroutine[Any, Any, Answer]) -> None:
         try:
@@ -298,6 +358,8 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
             return
         self._answer(slot, buffers)
+        if self._authentication is not None:
+            self._note_authentication(self._authentication)
         if self._queue or not self._state.is_reading:
             self._pump()
 

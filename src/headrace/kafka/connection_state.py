@@ -5,10 +5,10 @@ acts on the resulting state. Three state machines run side by side.
 
 `Phase`, the lifecycle of the connection:
 
-    ACCEPTED ──► SERVING ──► DRAINING ──► CLOSING ──► CLOSED      (each may also skip ahead to CLOSING or CLOSED)
+    ACCEPTED ──► AUTHENTICATING ──► SERVING ──► DRAINING ──► CLOSING ──► CLOSED
 
-Authentication belongs between ACCEPTED and SERVING: a phase of its own, in which only the handshake is answered and
-which a failure leaves for CLOSING.
+Each may also skip ahead to CLOSING or CLOSED, and a connection that does not use SASL goes from ACCEPTED to SERVING.
+Which requests are answered while a client authenticates is in `authentication.py`.
 
 `Dispatch`, whether the next request may be handled:
 
@@ -27,6 +27,8 @@ from typing import TypeVar
 class Phase(IntEnum):
     ACCEPTED = auto()
     """Connected; the server has not admitted it yet."""
+    AUTHENTICATING = auto()
+    """Admitted; the client has not authenticated by SASL yet."""
     SERVING = auto()
     DRAINING = auto()
     """No request is begun; requests in flight are answered."""
@@ -51,7 +53,8 @@ class Intake(IntEnum):
 
 
 PHASES: Mapping[Phase, frozenset[Phase]] = {
-    Phase.ACCEPTED: frozenset({Phase.SERVING, Phase.CLOSING, Phase.CLOSED}),
+    Phase.ACCEPTED: frozenset({Phase.AUTHENTICATING, Phase.SERVING, Phase.CLOSING, Phase.CLOSED}),
+    Phase.AUTHENTICATING: frozenset({Phase.SERVING, Phase.DRAINING, Phase.CLOSING, Phase.CLOSED}),
     Phase.SERVING: frozenset({Phase.DRAINING, Phase.CLOSING, Phase.CLOSED}),
     Phase.DRAINING: frozenset({Phase.CLOSING, Phase.CLOSED}),
     Phase.CLOSING: frozenset({Phase.CLOSED}),
@@ -71,7 +74,7 @@ INTAKES: Mapping[Intake, frozenset[Intake]] = {
 _S = TypeVar("_S", Phase, Dispatch, Intake)
 
 # Looked up for every request: an enum member costs more than a global name.
-_SERVING = Phase.SERVING
+_AUTHENTICATING, _SERVING = Phase.AUTHENTICATING, Phase.SERVING
 _READY, _DISPATCHING, _BLOCKED = Dispatch.READY, Dispatch.DISPATCHING, Dispatch.BLOCKED
 _READING, _PAUSED, _AWAITING_MEMORY = Intake.READING, Intake.PAUSED, Intake.AWAITING_MEMORY
 
@@ -93,7 +96,7 @@ class ConnectionState:
     @property
     def may_begin_request(self) -> bool:
         """True while the phase and the previous request allow another one; the caller checks limits."""
-        return self.phase is _SERVING and self.dispatch is not _BLOCKED
+        return (self.phase is _SERVING or self.phase is _AUTHENTICATING) and self.dispatch is not _BLOCKED
 
     @property
     def is_blocked(self) -> bool:
@@ -109,7 +112,15 @@ class ConnectionState:
 
     # -- phase
 
-    def admitted(self) -> None:
+    @property
+    def is_authenticating(self) -> bool:
+        return self.phase is _AUTHENTICATING
+
+    def admitted(self, *, authenticates: bool = False) -> None:
+        """Serve requests from now on, or with `authenticates` those of an authentication first."""
+        self.phase = _next(PHASES, self.phase, Phase.AUTHENTICATING if authenticates else Phase.SERVING)
+
+    def authenticated(self) -> None:
         self.phase = _next(PHASES, self.phase, Phase.SERVING)
 
     def drain(self) -> None:

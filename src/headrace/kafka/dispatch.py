@@ -17,6 +17,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, overload
 
+from headrace.kafka.authentication import Authentication
 from headrace.kafka.outbox import Part
 from headrace.kafka.permissions import Need
 from headrace.kafka.services import Services
@@ -57,6 +58,8 @@ class Peer:
     """Who the client is; replaced when it has authenticated."""
     listener: str = ""
     """The name of the listener it connected to: Metadata shows the brokers at their addresses of that listener."""
+    authentication: Authentication | None = None
+    """The SASL state; None on a listener without SASL."""
     on_closed: dict[Hashable, Callable[[], None]] = field(default_factory=dict)
     """Callbacks for when the connection is lost, to end state bound to it. State that ends earlier removes its own."""
 

@@ -1,8 +1,11 @@
 """The send queue of a connection: bytes, and file ranges that go from the page cache to the socket.
 
-A file range is sent by `sendfile`, so its bytes never enter this process. The event loop's transport cannot do that, so
-answers are written to the socket directly, in order; the rest waits until the socket is writable again. The transport
-is used only for reading and closing, and never has anything to write.
+Without TLS a file range is sent by `sendfile`, so its bytes never enter this process. The event loop's transport cannot
+do that, so `SocketOutbox` writes to the socket directly, in order; the rest waits until the socket is writable again.
+The transport is used only for reading and closing, and never has anything to write.
+
+With TLS the transport encrypts what it sends: `TlsOutbox` gives it a bounded piece at a time, and reads file ranges
+then.
 """
 
 import asyncio
@@ -10,11 +13,15 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
+from typing import Protocol
 
 from headrace.runtime.disk import Buffer, DiskFile
 
 _FULL_AT_BYTES = 64 * 1024
 _BUFFERS_PER_CALL = 256
+_TLS_PIECE_BYTES = 256 * 1024
+_TLS_HIGH_BYTES = 256 * 1024
+_TLS_LOW_BYTES = 64 * 1024
 
 
 class FileRange:
@@ -34,7 +41,36 @@ class FileRange:
 Part = Buffer | FileRange
 
 
-class Outbox:
+class Outbox(Protocol):
+    @property
+    def pending_bytes(self) -> int:
+        """The bytes that the client has not been sent yet."""
+
+    @property
+    def is_full(self) -> bool:
+        """True if the client reads answers more slowly than it sends requests."""
+
+    def send(self, parts: Sequence[Part]) -> None:
+        """Send `parts` after everything queued before them."""
+
+    def resume(self) -> None:
+        """Go on: the transport has sent what it buffered."""
+
+    def close_when_empty(self) -> None:
+        """Close the connection as soon as all pending bytes have been sent."""
+
+    def abandon(self) -> None:
+        """Discard everything pending: the connection is lost."""
+
+
+def outbox_for(transport: asyncio.Transport, on_room: Callable[[], None]) -> Outbox:
+    """The outbox of a connection; `on_room` is called when all queued bytes have been sent."""
+    if transport.get_extra_info("ssl_object") is None:
+        return SocketOutbox(transport, on_room)
+    return TlsOutbox(transport, on_room)
+
+
+class SocketOutbox:
     def __init__(self, transport: asyncio.Transport, on_room: Callable[[], None]) -> None:
         """`on_room` is called when all queued bytes have been sent."""
         self._transport = transport
@@ -56,6 +92,9 @@ class Outbox:
         self.pending_bytes += sum(map(len, parts))
         if self._waiting_fd is None:
             self._write()
+
+    def resume(self) -> None:
+        """Nothing waits for the transport."""
 
     def close_when_empty(self) -> None:
         """Close the connection as soon as all pending bytes have been sent."""
@@ -132,3 +171,81 @@ class Outbox:
         if fd is not None:
             asyncio.get_running_loop().remove_writer(fd)
             os.close(fd)
+
+
+class TlsOutbox:
+    """Gives a TLS transport what it has room for. The transport calls `resume` when it has sent enough of it."""
+
+    def __init__(self, transport: asyncio.Transport, on_room: Callable[[], None]) -> None:
+        self._transport = transport
+        self._on_room = on_room
+        self._parts: deque[Part] = deque()
+        self._queued_bytes = 0
+        self._closes_when_empty = False
+        transport.set_write_buffer_limits(_TLS_HIGH_BYTES, _TLS_LOW_BYTES)
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._queued_bytes + self._transport.get_write_buffer_size()
+
+    @property
+    def is_full(self) -> bool:
+        return self._queued_bytes > 0
+
+    def send(self, parts: Sequence[Part]) -> None:
+        self._parts.extend(parts)
+        self._queued_bytes += sum(map(len, parts))
+        self._write()
+
+    def resume(self) -> None:
+        had_queued = bool(self._parts)
+        self._write()
+        if self._parts:
+            return
+        if self._closes_when_empty:
+            self._transport.close()
+        elif had_queued:
+            self._on_room()
+
+    def close_when_empty(self) -> None:
+        if self._parts:
+            self._closes_when_empty = True
+        else:
+            self._transport.close()
+
+    def abandon(self) -> None:
+        self._parts.clear()
+        self._queued_bytes = 0
+
+    def _write(self) -> None:
+        try:
+            while self._parts and self._transport.get_write_buffer_size() <= _TLS_HIGH_BYTES:
+                self._transport.write(self._next_piece())
+        except OSError:
+            # A file cannot be read.
+            self.abandon()
+            self._transport.abort()
+
+    def _next_piece(self) -> bytes:
+        """The next bytes to send: small parts joined, a large one in pieces."""
+        parts, piece, size = self._parts, [], 0
+        while parts and size < _TLS_PIECE_BYTES:
+            head, room = parts[0], _TLS_PIECE_BYTES - size
+            if isinstance(head, FileRange):
+                data: Buffer = head.file.read(head.position, min(room, head.length))
+                if not data:
+                    raise OSError(f"{head.file.path.name} ends before the {head.length} bytes that were to be sent")
+                head.position += len(data)
+                head.length -= len(data)
+                if not head.length:
+                    parts.popleft()
+            else:
+                data = memoryview(head)[:room]
+                if len(data) == len(head):
+                    parts.popleft()
+                else:
+                    parts[0] = memoryview(head)[room:]
+            piece.append(data)
+            size += len(data)
+        self._queued_bytes -= size
+        return b"".join(piece)

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import logging
+import ssl
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -11,14 +12,18 @@ from typing import Any
 from headrace.cluster.endpoints import advertised_endpoint
 from headrace.config.listeners import KafkaListener
 from headrace.kafka import handlers as _handlers  # registers every API
+from headrace.kafka.authentication import Authentication
 from headrace.kafka.budget import RequestBudget
 from headrace.kafka.connection import Connection
 from headrace.kafka.dispatch import Peer
 from headrace.kafka.services import Services
+from headrace.model.client_auth import ClientAuth
 from headrace.model.errors import StartupError
 from headrace.model.image import Endpoint
 from headrace.runtime.buffers import BufferPool
+from headrace.security.authenticator import Login
 from headrace.security.subject import Subject
+from headrace.security.tls.reload import ReloadingTls
 
 log = logging.getLogger(__name__)
 
@@ -27,13 +32,17 @@ _SWEEP_EVERY_S = 1.0
 _BACKLOG = 1024
 _CLOSE_TIMEOUT_S = 1.0
 _IPV4_MAPPED = "::ffff:"
+_TLS_HANDSHAKE_TIMEOUT_S = 10.0
+_TLS = "TLS"
 
 __all__ = ["KafkaServer", "_handlers"]
 
 
 class KafkaServer:
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, tls: ReloadingTls | None = None) -> None:
+        """`tls` has the certificates of listeners with TLS."""
         settings = services.settings
+        self._tls = tls
         self.services = services
         self.budget = RequestBudget(settings.queued_max_request_bytes)
         self.buffers = BufferPool()
@@ -58,18 +67,30 @@ class KafkaServer:
 
     async def _listen(self, listener: KafkaListener) -> Endpoint:
         address = listener.address
+        most_bytes = self._settings.socket_request_max_bytes
+        if listener.uses_sasl:
+            most_bytes = min(most_bytes, self._settings.sasl_server_max_receive_size)
         try:
             server = await asyncio.get_running_loop().create_server(
-                lambda: Connection(self, self._settings.socket_request_max_bytes, listener),
+                lambda: Connection(self, most_bytes, listener),
                 address.host or None,
                 address.port,
                 backlog=_BACKLOG,
+                ssl=self._tls_context(listener),
+                ssl_handshake_timeout=_TLS_HANDSHAKE_TIMEOUT_S if listener.uses_tls else None,
             )
         except OSError as error:
             flag = "listeners" if self._settings.listeners else "--kafka-listen"
             raise StartupError(why_not_listening(address, error, flag)) from error
         self._servers.append(server)
         return Endpoint(address.host, server.sockets[0].getsockname()[1])
+
+    def _tls_context(self, listener: KafkaListener) -> ssl.SSLContext | None:
+        if not listener.uses_tls:
+            return None
+        if self._tls is None:
+            raise StartupError(f"the listener {listener} has no certificate: set tls.cert.file and tls.key.file")
+        return self._tls.server_context(ClientAuth(listener.client_auth))
 
     async def stop(self, timeout_s: float) -> None:
         """Accept no more requests, answer those in flight (long polls at once), then close all connections."""
@@ -124,7 +145,41 @@ class KafkaServer:
         local_host, local_port = _address(transport.get_extra_info("sockname"))
         local = advertised_endpoint(listener.address, listener.advertise, Endpoint(local_host, local_port))
         subject = Subject(host=address.removeprefix(_IPV4_MAPPED), listener=listener.name)
-        return Peer(f"{address}:{port}", local, subject=subject, listener=listener.name)
+        if listener.client_auth != ClientAuth.NONE:
+            with_certificate = self._with_certificate(subject, transport)
+            if with_certificate is None:
+                log.warning("refused a connection from %s: its certificate names no user", address)
+                return None
+            subject = with_certificate
+        return Peer(
+            f"{address}:{port}",
+            local,
+            subject=subject,
+            listener=listener.name,
+            authentication=self._authentication(listener) if listener.uses_sasl else None,
+        )
+
+    def _with_certificate(self, subject: Subject, transport: asyncio.Transport) -> Subject | None:
+        """The subject that the client's certificate names, or the same one if it has none; None if it is not valid."""
+        authenticator = self.services.security.authenticator
+        der = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        if der is None or authenticator is None:
+            return subject
+        principal = authenticator.principal_of_certificate(der, self.services.clock.wall_ms() / 1000)
+        self.services.security.logged_in(
+            Login(principal or "", subject.host, _TLS, subject.listener, has_succeeded=principal is not None)
+        )
+        return None if principal is None else subject._replace(principal=principal, mechanism=_TLS)
+
+    def _authentication(self, listener: KafkaListener) -> Authentication:
+        authenticator = self.services.security.authenticator
+        assert authenticator is not None
+        return Authentication(
+            authenticator.mechanisms,
+            listener.mechanisms,
+            max_reauth_ms=self._settings.connections_max_reauth_ms,
+            wall_ms=self.services.clock.wall_ms,
+        )
 
     def closed(self, connection: Connection) -> None:
         self._connections.discard(connection)

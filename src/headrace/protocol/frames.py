@@ -39,10 +39,10 @@ def frame_size(data: bytes | bytearray | memoryview, at: int, max_bytes: int) ->
 
 
 class FrameReader:
-    __slots__ = ("_got", "_head", "_max_frame_bytes", "_pool", "_room", "_size")
+    __slots__ = ("_got", "_head", "_pool", "_room", "_size", "max_frame_bytes")
 
     def __init__(self, max_frame_bytes: int, pool: BufferPool) -> None:
-        self._max_frame_bytes = max_frame_bytes
+        self.max_frame_bytes = max_frame_bytes
         self._pool = pool
         self._head = b""
         self._room: bytearray | None = None
@@ -79,7 +79,7 @@ class FrameReader:
         frames: list[Frame] = []
         at, end = 0, len(chunk)
         while end - at >= LENGTH_BYTES:
-            size = frame_size(chunk, at, self._max_frame_bytes)
+            size = frame_size(chunk, at, self.max_frame_bytes)
             at += LENGTH_BYTES
             if end - at < size:
                 self._start_room(size, chunk[at:])

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from headrace.config.broker import BrokerSettings
 from headrace.model.acls import AclOperation, Resource, ResourceType
 from headrace.model.image import SecurityImage
+from headrace.security.authenticator import Authenticator, Login
 from headrace.security.authorizer import Authorizer
 from headrace.security.subject import Subject
 
@@ -31,7 +32,10 @@ class Security:
     def __init__(self) -> None:
         self.authorizer: Authorizer | None = None
         self.image = SecurityImage()
+        self.authenticator: Authenticator | None = None
+        """None on a broker without listeners that authenticate."""
         self.on_denied: list[Callable[[Denial], None]] = []
+        self.on_login: list[Callable[[Login], None]] = []
         self._decides_by: tuple[object, ...] = ()
 
     def update(self, image: SecurityImage, settings: BrokerSettings) -> None:
@@ -60,6 +64,11 @@ class Security:
         """Whether the client may do this."""
         authorizer = self.authorizer
         return authorizer is None or authorizer.allows(subject.principal, subject.host, operation, kind, name)
+
+    def logged_in(self, login: Login) -> None:
+        """Report the outcome of an authentication to the audit log."""
+        for listener in self.on_login:
+            listener(login)
 
     def denied(
         self, subject: Subject, client_id: str, action: str, operation: AclOperation, kind: ResourceType, name: str

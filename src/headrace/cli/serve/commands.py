@@ -60,9 +60,7 @@ def serve(
     ] = None,
     insecure: Annotated[
         bool,
-        typer.Option(
-            "--insecure", help="Listen beyond this machine without authentication."
-        ),
+        typer.Option("--insecure", help="Listen beyond this machine without authentication."),
     ] = False,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Settings in TOML.", envvar="HEADRACE_CONFIG")
