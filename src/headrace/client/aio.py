@@ -255,7 +255,7 @@ class Client(ClientBase[Stream[Any]]):
     async def close(self) -> None:
         """Flush messages and acknowledgements, commit and close every stream. A failure does not stop the rest."""
         async with contextlib.AsyncExitStack() as stack:
-            stack.callback(self._threads.let_go)
+            stack.callback(self._threads.release_idle)
             if (publisher := self._connection.used_publisher) is not None:
                 stack.push_async_callback(self._do, publisher.close)
             for queue in self._aio_queues.values():

@@ -180,7 +180,7 @@ class ClientBase(Generic[StreamT]):
         for function in (*(each.function for each in handlers), *(each.function for each in workers)):
             if inspect.iscoroutinefunction(function):
                 raise TypeError(f"{name_of(function)} is a coroutine function: those are for headrace.aio.Client")
-        # Workers first: what fails of them has nothing to let go of.
+        # Workers first: if one fails to start, there is no consumer to close yet.
         loops: list[Loop] = [each.queue.loop(each) for each in workers]
         return [*loops, *self._connection.loops(handlers)]
 

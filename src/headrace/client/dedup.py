@@ -3,7 +3,7 @@
 At-least-once delivery may bring a message twice. A mail that was sent, or a row in a database, is not part of
 a Kafka transaction, so the handler must know what it has done already. There are two ways:
 
-- `Deduplicator` keeps ids and results in a SQLite file. A message that comes again gets the stored result, and the
+- `Deduplicator` keeps ids and results in a SQLite file. A redelivered message gets the stored result, and the
   handler is not called. A crash after the effect and before the result is stored repeats the effect: the window is
   small, and it cannot be closed from outside.
 - `Claims` writes the id into **your** database, in the transaction that has the effect. Both are there or neither: the

@@ -65,7 +65,7 @@ class ConnectionFactory:
 
     @property
     def publisher(self) -> Publisher:
-        """The one producer that everybody shares."""
+        """The producer, shared by all users of the client."""
         self.contact.make()
         with self._lock:
             if self._publisher is None:
@@ -159,9 +159,9 @@ class ConnectionFactory:
         return loops
 
     def _loop(self, handler: Handler) -> HandlerLoop:
-        if handler.set_aside_topic is not None:
+        if handler.own_retry_topic is not None:
             self.contact.make()
-            topics.ensure(self.admin_config(), handler.set_aside_topic, like=handler.topics[0])
+            topics.ensure(self.admin_config(), handler.own_retry_topic, like=handler.topics[0])
         with ExitStack() as undo:
             poller = self._poller(undo, handler.group, handler.start)
             sink: ResultSink

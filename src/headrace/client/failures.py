@@ -58,7 +58,7 @@ def describe_with_place(error: BaseException) -> str:
 
 
 def reason_for_broker(error: BaseException) -> str:
-    """The reason with which a message is given back to its queue. It carries the failure in fields, which become
+    """The reason with which a message is returned to its queue. It carries the failure in fields, which become
     headers if the message is dead-lettered."""
     return reason_with(describe_with_place(error), failure_of(error))
 

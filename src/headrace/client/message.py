@@ -15,7 +15,7 @@ CONTENT_TYPE = "content-type"
 CORRELATION_ID = "correlation-id"
 CE_CORRELATION_ID = "ce_correlationid"
 
-# What the retry loop writes on messages that it sets aside or dead-letters, beside `model.failure_headers`.
+# The headers of messages that the retry loop retries by topic or dead-letters, beside `model.failure_headers`.
 GROUP = "headrace-group"
 NOT_BEFORE = "headrace-not-before"
 ORIGINAL_TOPIC = "headrace-original-topic"

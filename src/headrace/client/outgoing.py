@@ -62,7 +62,9 @@ def collect(returned: object) -> list[Outgoing]:
         return [returned]
     if inspect.iscoroutine(returned):
         returned.close()
-        raise TypeError("the handler returned a coroutine that nobody awaits: register an `async def` function itself")
+        raise TypeError(
+            "the handler returned a coroutine that is never awaited: register an `async def` function itself"
+        )
     results: list[Outgoing] = []
     for each in returned if isinstance(returned, Iterable) else [returned]:
         if not isinstance(each, Outgoing):

@@ -1,8 +1,7 @@
 """Decides what happens to a message that a handler failed on.
 
-- `hold`: wait and try again in place. Later messages of the partition wait too, so order is kept.
-- `retry-topic`: set a copy aside in a retry topic, to be tried again from there, and go on: order is given up for
-  throughput.
+- `hold`: wait and try again in place. Later messages of the partition wait too, so the order is preserved.
+- `retry-topic`: send a copy to a retry topic, to be retried from there, and go on: order is given up for throughput.
 When the tries are used up, or the handler raised `Reject`, the message goes to the dead-letter topic.
 """
 
@@ -117,5 +116,5 @@ def _copy(
         (ORIGINAL_TIMESTAMP, timestamp),
         *marks,
     ]
-    kept: list[Header] = [each for each in message.headers if each[0] not in OWN_HEADERS]
-    return Outgoing(topic, message.payload, message.key, headers=[*kept, *own])
+    retained: list[Header] = [each for each in message.headers if each[0] not in OWN_HEADERS]
+    return Outgoing(topic, message.payload, message.key, headers=[*retained, *own])

@@ -38,11 +38,11 @@ def _is_unhandled(handler: Any) -> bool:
 
 @contextmanager
 def stopping_on(numbers: Iterable[signal.Signals], stop: Callable[[], None]) -> Iterator[None]:
-    """The first of these signals calls `stop`; a second one takes effect as if we were not here. A handler that
-    somebody else installs meanwhile stays."""
+    """The first of these signals calls `stop`; a second one takes effect as without this handler. A handler that
+    other code installs meanwhile stays."""
 
     def on_signal(number: int, _: FrameType | None) -> None:
-        log.info("%s: finishing the messages in hand", signal.Signals(number).name)
+        log.info("%s: finishing the messages in flight", signal.Signals(number).name)
         restore()
         stop()
 

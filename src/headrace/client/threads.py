@@ -59,8 +59,8 @@ class DaemonThreads(Executor):
                     future.set_exception(error)
             del future, call
 
-    def let_go(self) -> None:
-        """No thread stays for calls that may come. If some come after all, there will be others."""
+    def release_idle(self) -> None:
+        """End the idle threads. Later calls start new ones."""
         with self._lock:
             self._generation += 1
             self._lock.notify_all()

@@ -33,12 +33,12 @@ def test_what_a_call_raises_is_raised_and_the_thread_goes_on() -> None:
 def test_threads_that_are_let_go_end_at_once_and_others_come_when_needed() -> None:
     threads = DaemonThreads(2, "test")
     first = threads.submit(threading.current_thread).result(60)
-    threads.let_go()
+    threads.release_idle()
     first.join(60)
     assert not first.is_alive()
     second = threads.submit(threading.current_thread).result(60)
     assert second is not first
-    threads.let_go()
+    threads.release_idle()
     second.join(60)
 
 

@@ -24,18 +24,18 @@ class AckTracker:
 
     @property
     def open_count(self) -> int:
-        """How many messages were handed over and are not done."""
+        """The number of messages that were delivered and are not acknowledged."""
         return len(self._open)
 
     def handed(self, offset: int) -> None:
-        """A message was given to the user. One that comes again (after a seek back) starts the books anew."""
+        """A message was delivered. A redelivered one (after a seek back) clears the tracker."""
         if (self._handed and offset <= self._handed[-1]) or (self._position is not None and offset < self._position):
             self.clear()
         self._handed.append(offset)
         self._open.add(offset)
 
     def done(self, offset: int) -> None:
-        """A message is done. Twice, or for one that was never handed over, it changes nothing."""
+        """A message is acknowledged. No effect if it already was, or was never delivered."""
         self._open.discard(offset)
         while self._handed and self._handed[0] not in self._open:
             self._position = self._handed.popleft() + 1

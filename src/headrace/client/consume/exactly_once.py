@@ -17,7 +17,7 @@ class ExactlyOnce(Consumption):
     """A stream in which requesting the next message marks the previous one as done; there is no `ack`.
 
     Messages published with `publish` of this object and the consumed offsets are committed together, every
-    `commit_interval_s`. When a transaction fails, its messages are handed over again, as if they never had been.
+    `commit_interval_s`. When a transaction fails, its messages are redelivered, as if for the first time.
     Leaving the `with` block commits; leaving it by an exception aborts.
     """
 
@@ -62,7 +62,7 @@ class ExactlyOnce(Consumption):
         try:
             self._transactor.publish(outgoing)
         except TransactionAborted:
-            # Said again by the commit, where the messages can be handed over anew.
+            # The commit raises it again, and there the messages can be redelivered.
             return
 
     def hand_back(self, messages: Iterable[Message]) -> None:
@@ -84,7 +84,7 @@ class ExactlyOnce(Consumption):
     def _fill(self, timeout_s: float) -> None:
         self._buffer.extend(self._poller.take(500, min(timeout_s, self._interval_s)))
 
-    def _hand_over(self, message: Message) -> Message:
+    def _deliver(self, message: Message) -> Message:
         where = (message.topic, message.partition)
         self._bases.setdefault(where, message.offset)
         self._done[where] = message.offset + 1

@@ -122,7 +122,7 @@ class AtLeastOnce(Consumption):
     def _before_take(self) -> None:
         self._commit_if_due()
 
-    def _hand_over(self, message: Message) -> Message:
+    def _deliver(self, message: Message) -> Message:
         with self._lock:
             self._ledgers.setdefault((message.topic, message.partition), AckTracker()).handed(message.offset)
         return message
@@ -138,7 +138,7 @@ class AtLeastOnce(Consumption):
             return sum(ledger.open_count for ledger in self._ledgers.values())
 
     def _wait_for_acks(self) -> None:
-        """Hand over no more until some are done; stay in the group meanwhile."""
+        """Deliver no more until some are acknowledged; stay in the group meanwhile."""
         paused = self._poller.assignment()
         self._poller.pause(paused)
         warn_at_s = time.monotonic() + _WARN_AFTER_S

@@ -268,7 +268,7 @@ class HandlerLoop:
             self.monitor.failed(error, f"{_name(message)} failed for good", "stopped", is_expected=is_expected)
             raise HandlerFailed(f"{verdict.reason}; there is no dead-letter topic, so nothing is skipped") from error
         topic, attempts = verdict.copy.topic, verdict.attempts
-        outcome = f"dead-lettered to {topic}" if verdict.is_dead else f"set aside to {topic}"
+        outcome = f"dead-lettered to {topic}" if verdict.is_dead else f"moved to {topic}"
         what = f"{_name(message)} is {outcome} after attempt {attempts}"
         self.monitor.failed(error, what, outcome, is_expected=is_expected)
         for each in self._sink.send([verdict.copy]):

@@ -51,19 +51,20 @@ class Handler:
         return replace(self, function=function)
 
     @property
-    def set_aside_topic(self) -> str | None:
+    def own_retry_topic(self) -> str | None:
+        """The retry topic of this handler; None in the mode `hold`."""
         if self.retry_mode == "hold":
             return None
         return self.retry_topic or f"{self.topics[0]}.{self.group}.retry"
 
     @property
     def all_topics(self) -> list[str]:
-        aside = self.set_aside_topic
-        return [*self.topics, aside] if aside else self.topics
+        retry_topic = self.own_retry_topic
+        return [*self.topics, retry_topic] if retry_topic else self.topics
 
     @property
     def policy(self) -> RetryPolicy:
-        return RetryPolicy(self.group, self.retry, self.retry_mode, self.set_aside_topic, self.dead_letter)
+        return RetryPolicy(self.group, self.retry, self.retry_mode, self.own_retry_topic, self.dead_letter)
 
     @property
     def interval_s(self) -> float:

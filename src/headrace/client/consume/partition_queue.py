@@ -16,7 +16,7 @@ class PartitionQueue:
     def __init__(self) -> None:
         self._queue: deque[Message] = deque()
         self._handled: deque[Message] = deque()
-        self._in_hand: Message | None = None
+        self._in_flight: Message | None = None
         self._held_until_ms = 0
         self.failures = 0
         """How often the first message has failed here."""
@@ -36,8 +36,8 @@ class PartitionQueue:
         return len(self._queue)
 
     @property
-    def in_hand(self) -> Message | None:
-        return self._in_hand
+    def in_flight(self) -> Message | None:
+        return self._in_flight
 
     @property
     def first_waiting(self) -> int | None:
@@ -51,7 +51,7 @@ class PartitionQueue:
 
     def next_due_ms(self) -> int | None:
         """When the first message may be handled; None if there is none, or one is being handled."""
-        if self.is_closed or self._in_hand is not None or not self._queue:
+        if self.is_closed or self._in_flight is not None or not self._queue:
             return None
         return max(self._held_until_ms, self._queue[0].not_before_ms)
 
@@ -60,13 +60,13 @@ class PartitionQueue:
         due_ms = self.next_due_ms()
         if due_ms is None or due_ms > now_ms:
             return None
-        self._in_hand = self._queue[0]
-        return self._in_hand
+        self._in_flight = self._queue[0]
+        return self._in_flight
 
     def advance(self) -> None:
         """The first message was handled; its results are not acknowledged yet."""
         self._handled.append(self._queue.popleft())
-        self._in_hand = None
+        self._in_flight = None
         self._held_until_ms = 0
 
     def settle(self) -> None:
@@ -84,12 +84,12 @@ class PartitionQueue:
         count = len(self._handled)
         self._queue.extendleft(reversed(self._handled))
         self._handled.clear()
-        self._in_hand = None
+        self._in_flight = None
         return count
 
     def hold(self, until_ms: int, *, is_failure: bool = True) -> None:
         """Retry the first message, not before a time."""
-        self._in_hand = None
+        self._in_flight = None
         self._held_until_ms = until_ms
         self.failures += is_failure
 

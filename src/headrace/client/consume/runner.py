@@ -24,7 +24,7 @@ class Loop(Protocol):
         """Finish the messages being handled. Safe to call from any thread and from a signal handler."""
 
     def discard(self) -> None:
-        """Let go of everything without running, or after it."""
+        """Release all resources, without running or after it."""
 
 
 def start(loops: Sequence[Loop]) -> "list[Future[None]]":

@@ -26,7 +26,7 @@ class Stream(ABC, Iterator[Message]):
     """
 
     ends_by_itself = False
-    """Whether it is closed when there is no more to hand over."""
+    """Whether it is closed when there are no more messages."""
 
     def __init__(self, poller: PartitionConsumer) -> None:
         self._poller = poller
@@ -53,10 +53,10 @@ class Stream(ABC, Iterator[Message]):
         self._before_take()
         if not self._buffer and not self.is_over:
             self._fill(timeout_s)
-        return [self._hand_over(self._buffer.popleft()) for _ in range(min(maximum, len(self._buffer)))]
+        return [self._deliver(self._buffer.popleft()) for _ in range(min(maximum, len(self._buffer)))]
 
     def hand_back(self, messages: Iterable[Message]) -> None:
-        """Discard messages that were polled and not handed over. They count as read, but not as done."""
+        """Discard messages that were polled and not delivered. They count as read, but not as done."""
 
     @property
     def is_over(self) -> bool:
@@ -64,7 +64,7 @@ class Stream(ABC, Iterator[Message]):
         return self._stopping.is_set()
 
     def stop(self) -> None:
-        """Let the iteration end where it would next hand over a message. May be called from anywhere."""
+        """End the iteration before its next message. May be called from any thread."""
         self._stopping.set()
 
     def ack(self, message: Message) -> None:
@@ -103,10 +103,10 @@ class Stream(ABC, Iterator[Message]):
             self.abandon()
 
     def _drop(self, where: Collection[Where]) -> None:
-        """Forget messages of partitions that were read and not handed over."""
-        kept = [each for each in self._buffer if (each.topic, each.partition) not in where]
+        """Forget messages of these partitions that were read and not delivered."""
+        retained = [each for each in self._buffer if (each.topic, each.partition) not in where]
         self._buffer.clear()
-        self._buffer.extend(kept)
+        self._buffer.extend(retained)
 
     def _before_take(self) -> None:
         """Called each time the user comes back for more."""
@@ -115,7 +115,7 @@ class Stream(ABC, Iterator[Message]):
     def _fill(self, timeout_s: float) -> None:
         """Read into the buffer."""
 
-    def _hand_over(self, message: Message) -> Message:
+    def _deliver(self, message: Message) -> Message:
         return message
 
     def _finish(self, is_success: bool) -> None:

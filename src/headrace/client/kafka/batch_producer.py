@@ -131,7 +131,7 @@ class _RecordBatch:
         try:
             missing: int = self._producer.flush(_SLICE_S)
         except KafkaException as failure:
-            # It is told once, to whoever serves events. Messages that fail of it say so by themselves.
+            # librdkafka raises a fatal error once, in any call that serves events. Its messages report it themselves.
             log.debug("the producer failed: %s", failure)
             missing = len(self._producer)
         if not missing:

@@ -166,7 +166,7 @@ class PartitionConsumer:
         self._drop(set(positions))
         for (topic, index), offset in positions.items():
             place = TopicPartition(topic, index, offset)
-            # A partition that was assigned just now cannot be told before it knows where the group is.
+            # A partition that was just assigned cannot seek before it has fetched the committed offset of the group.
             self._look_up(
                 f"seeking in {topic}/{index}", self.consumer.seek, place, again=_TOO_NEW | {KafkaError._STATE}
             )

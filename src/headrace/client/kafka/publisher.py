@@ -27,7 +27,7 @@ _COUNT_TIMEOUT_S = 30.0
 _FLUSH_SLICE_S = 0.2
 _CLOSE_TIMEOUT_S = 65.0
 """A little more than `message.timeout.ms`: until then librdkafka answers for every message, stored or not."""
-_LET_GO_S = 5.0
+_DISCARD_S = 5.0
 _ANY_PARTITION = -1
 """librdkafka chooses."""
 
@@ -68,7 +68,7 @@ class Publisher:
     def send(self, outgoing: Outgoing, *, is_awaited: bool) -> "Future[Published]":
         """Hand a message to librdkafka; the future resolves when the broker answered. Waits while the queue is full.
 
-        The failure of a message that nobody awaits is raised by the next `flush`.
+        The failure of a message that is not awaited is raised by the next `flush`.
         """
         record = self.encode(outgoing)
 
@@ -138,7 +138,7 @@ class Publisher:
             raise Unreachable(f"{left} messages are not answered yet by {self._bootstrap}")
 
     def close(self, timeout_s: float = _CLOSE_TIMEOUT_S) -> None:
-        """Flush, but do not wait for ever, and let go. Raises as `flush` does."""
+        """Flush, for a limited time, and close the producer. Raises as `flush` does."""
         try:
             if not self._closing:
                 self.flush(timeout_s)
@@ -146,13 +146,13 @@ class Publisher:
             self.discard()
 
     def discard(self) -> None:
-        """Let go at once. What is not answered yet has failed."""
+        """Close the producer at once. Messages that are not acknowledged yet have failed."""
         if not self._closing:
             self.producer.purge()
-            self._unanswered_after(_LET_GO_S)
+            self._unanswered_after(_DISCARD_S)
         self._closing = True
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(_LET_GO_S)
+            self._thread.join(_DISCARD_S)
 
     def _unanswered_after(self, timeout_s: float | None) -> int:
         """Wait for answers, and say how many are missing. In slices, so that Ctrl-C is served in between."""
@@ -164,8 +164,8 @@ class Publisher:
                 return missing
 
     def _serve(self, call: Callable[[float], int], timeout_s: float) -> int:
-        """librdkafka tells of a fatal error once, to whoever happens to serve its events. It is not theirs: messages
-        and transactions that fail of it say so to those who wait for them."""
+        """Serve events. librdkafka raises a fatal error once, in any such call; it is not raised here, because the
+        messages and transactions that it affects report it themselves."""
         try:
             return call(timeout_s)
         except KafkaException as failure:

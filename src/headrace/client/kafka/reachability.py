@@ -87,8 +87,8 @@ class FirstContact:
         return False
 
     def _fail(self, reasons: Mapping[Address, str], when: str) -> None:
-        told = ", ".join(f"{_text(each)}: {reasons.get(each, 'no answer')}" for each in self._addresses)
-        raise Unreachable(f"no broker answers at {self._where}{when and ' '}{when} ({told}). {self._advice}")
+        failures = ", ".join(f"{_text(each)}: {reasons.get(each, 'no answer')}" for each in self._addresses)
+        raise Unreachable(f"no broker answers at {self._where}{when and ' '}{when} ({failures}). {self._advice}")
 
 
 def kafka_contact(bootstrap: str, settings: Mapping[str, Any], timeout_s: float) -> FirstContact:

@@ -72,7 +72,7 @@ class AckBatcher:
         self._nacks: deque[Wanted[tuple[str, int | None, str]]] = deque()
         self._extensions: deque[Wanted[tuple[str, int]]] = deque()
         self._thread: threading.Thread | None = None
-        self._under_way = 0
+        self._in_flight = 0
         self._give_up_at_s = float("inf")
         self._is_closed = False
 
@@ -94,7 +94,7 @@ class AckBatcher:
                 self._thread = threading.Thread(target=self._run, name=f"headrace-{self._queue}", daemon=True)
                 self._thread.start()
             waiting.append((wanted, settlement))
-            if not self._under_way:
+            if not self._in_flight:
                 self._lock.notify_all()
         return settlement
 
@@ -107,7 +107,7 @@ class AckBatcher:
                 )
 
     def close(self, timeout_s: float = PATIENCE_S) -> None:
-        """Flush, and let go. Raises as `flush` does."""
+        """Flush, and stop the thread. Raises as `flush` does."""
         self._give_up_at_s = time.monotonic() + timeout_s
         try:
             self.flush(timeout_s)
@@ -119,12 +119,12 @@ class AckBatcher:
                 self._thread.join(1.0)
 
     def _is_busy(self) -> bool:
-        return bool(self._under_way or self._acks or self._nacks or self._extensions)
+        return bool(self._in_flight or self._acks or self._nacks or self._extensions)
 
     def _run(self) -> None:
         while True:
             with self._lock:
-                self._under_way = 0
+                self._in_flight = 0
                 if not self._is_busy():
                     self._lock.notify_all()
                     self._lock.wait_for(lambda: self._is_busy() or self._is_closed)
@@ -133,7 +133,7 @@ class AckBatcher:
                     break
                 # Leases first: their time may be running out.
                 extensions, acks, nacks = _take(self._extensions), _take(self._acks), _take(self._nacks)
-                self._under_way = len(extensions) + len(acks) + len(nacks)
+                self._in_flight = len(extensions) + len(acks) + len(nacks)
             if extensions:
                 self._say(wire.Extend(self._queue, [each for each, _ in extensions]), extensions, "extended")
             if acks:
@@ -151,7 +151,7 @@ class AckBatcher:
                 call, wire.Outcomes, is_over=lambda: time.monotonic() > self._give_up_at_s
             ).problems
         except ClientError as error:
-            log.warning("%d messages of %s were not %s: %s", len(wanted), self._queue, what or "given back", error)
+            log.warning("%d messages of %s were not %s: %s", len(wanted), self._queue, what or "returned", error)
             self._tell(wanted, [error] * len(wanted))
             return
         self._tell(wanted, [None if problem is None else self._judged(failed(problem), what) for problem in problems])

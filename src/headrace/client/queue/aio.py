@@ -81,7 +81,7 @@ class QueueMessage(QueueMessageBody[Received]):
 
     async def __aenter__(self) -> "QueueMessage":
         """`async with message:` acknowledges it when the block ends, unless it was settled there; when an exception
-        ends the block, it is given back with that as the reason."""
+        ends the block, it is returned with that as the reason."""
         return self
 
     async def __aexit__(
@@ -306,7 +306,7 @@ class Queue:
         try:
             return [QueueMessage(each) for each in await result_of(future)]
         except asyncio.CancelledError:
-            future.add_done_callback(_give_back)
+            future.add_done_callback(_return_received)
             raise
 
     async def peek(
@@ -384,8 +384,8 @@ def on_loop(worker: QueueWorker, loop: asyncio.AbstractEventLoop) -> QueueWorker
     return worker.calling(call)
 
 
-def _give_back(received: "Future[list[SyncMessage]]") -> None:
-    """Cancel futures that are no longer awaited."""
+def _return_received(received: "Future[list[SyncMessage]]") -> None:
+    """Return the messages of a receive that was cancelled."""
     if received.exception() is None:
         for each in received.result():
             each.nack(0, "the receiver was cancelled")

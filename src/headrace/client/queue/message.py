@@ -241,15 +241,17 @@ class QueueMessageBody(Generic[FoundT]):
         return None if found is None else str(found)
 
 
-def buried(message: "QueueMessage", topic_id: str, dead_letter: str, reason: str, now_ms: int) -> ProducerRecord:
+def dead_letter_record(
+    message: "QueueMessage", topic_id: str, dead_letter: str, reason: str, now_ms: int
+) -> ProducerRecord:
     """The record by which a message goes to the dead-letter queue, as a broker writes it. It may be written twice: the
     queue knows it by where it came from."""
-    told, failure = read_reason(reason)
+    text, failure = read_reason(reason)
     origin = {
         "queue": message.queue,
         "topic_id": uuid.UUID(topic_id).hex,
         "offset": message.offset,
-        "reason": told,
+        "reason": text,
         "attempts": message.attempt,
         "moved_at_ms": now_ms,
     }
@@ -267,7 +269,7 @@ def buried(message: "QueueMessage", topic_id: str, dead_letter: str, reason: str
     if message.dedupe is not None:
         headers.append((queued.DEDUPE, message.dedupe.encode()))
     headers += [each for each in without_failure(message.headers) if each[0] != queued.ATTEMPT]
-    headers += [(name, value.encode()) for name, value in failure_headers(told, failure, message.attempt)]
+    headers += [(name, value.encode()) for name, value in failure_headers(text, failure, message.attempt)]
     return ProducerRecord(dead_letter, message.body, key, headers, partition=0, timestamp_ms=message.sent_at_ms)
 
 
@@ -297,7 +299,7 @@ class QueueMessage(QueueMessageBody[Received]):
         self._settling = settling
         self.queue = queue
         self.is_settled = False
-        """Whether it was acknowledged or given back here."""
+        """Whether it was acknowledged or returned here."""
 
     @property
     def dedupe(self) -> str | None:
@@ -325,7 +327,7 @@ class QueueMessage(QueueMessageBody[Received]):
 
     def __enter__(self) -> "QueueMessage":
         """`with message:` acknowledges it when the block ends, unless it was settled there; when an exception ends the
-        block, it is given back with that as the reason."""
+        block, it is returned with that as the reason."""
         return self
 
     def __exit__(

@@ -19,7 +19,7 @@ from headrace.client.queue.message import (
     QueueMessage,
     Seconds,
     SentMessage,
-    buried,
+    dead_letter_record,
     milliseconds,
     seconds,
 )
@@ -391,7 +391,7 @@ class Queue:
         dead_letter = str(found.settings.get("dead_letter", ""))
         if not dead_letter:
             return False
-        copy = buried(message, found.topic_id, dead_letter, reason, round(time.time() * 1000))
+        copy = dead_letter_record(message, found.topic_id, dead_letter, reason, round(time.time() * 1000))
         try:
             self._sender.send_record(copy)
         except ClientError as error:

@@ -110,7 +110,7 @@ class WorkerLoop:
                 self._receive()
         except BaseException as error:
             self._fail(error)
-        self._give_back()
+        self._return_waiting()
         with self._lock:
             while self._hand.running:
                 self._room.wait(_WAIT_S)
@@ -163,14 +163,14 @@ class WorkerLoop:
             self.monitor.behind(self._source.backlog())
             self._looked_at_s = time.monotonic()
 
-    def _give_back(self) -> None:
+    def _return_waiting(self) -> None:
         with self._lock:
             rest = self._hand.give_up()
         self._release(rest)
 
     def _release(self, messages: Iterable[QueueMessage]) -> None:
         for each in messages:
-            each.nack(0, "given back unhandled")
+            each.nack(0, "returned unhandled")
 
     # Leases
 
@@ -239,8 +239,8 @@ class WorkerLoop:
         if isinstance(error, Reject) and self._source.bury(message, reason):
             self.monitor.failed(error, f"{name} is dead-lettered", "dead-lettered", is_expected=True)
             return
-        what = f"{name} failed at attempt {message.attempt} and is given back"
-        self.monitor.failed(error, what, "given back", is_expected=is_expected)
+        what = f"{name} failed at attempt {message.attempt} and is returned"
+        self.monitor.failed(error, what, "returned", is_expected=is_expected)
         if isinstance(error, Retry):
             text = " ".join(str(error).split()) or "to be tried again"
             message.nack(error.delay, reason_with(text, failure_of(error)))

@@ -116,13 +116,13 @@ def test_whatever_happens_order_is_kept_and_nothing_is_skipped(offsets: set[int]
         if step == "put" and waiting:
             lane.put([message(waiting.pop(0))])
         elif step == "start":
-            was_in_hand = lane.in_hand
+            was_in_flight = lane.in_flight
             started = lane.start(now_ms)
-            assert started is None or was_in_hand is None
-        elif step == "finish" and lane.in_hand is not None:
-            finished.append(lane.in_hand.offset)
+            assert started is None or was_in_flight is None
+        elif step == "finish" and lane.in_flight is not None:
+            finished.append(lane.in_flight.offset)
             lane.finish()
-        elif step == "hold" and lane.in_hand is not None:
+        elif step == "hold" and lane.in_flight is not None:
             lane.hold(now_ms + amount)
         elif step == "wait":
             now_ms += amount

@@ -107,7 +107,7 @@ def test_what_is_handled_is_acknowledged() -> None:
     assert queue.flushed
 
 
-def test_what_fails_is_given_back_with_the_reason() -> None:
+def test_what_fails_is_returned_with_the_reason() -> None:
     queue = _Queue("bad", "later", "hopeless")
 
     def work(message: QueueMessage) -> None:
@@ -144,7 +144,7 @@ def test_a_coroutine_that_nobody_awaits_is_a_failure_not_an_acknowledgement() ->
     assert "a coroutine that was never awaited" in str(queue.said[0][3])
 
 
-def test_without_a_dead_letter_queue_what_is_rejected_is_given_back() -> None:
+def test_without_a_dead_letter_queue_what_is_rejected_is_returned() -> None:
     def work(message: QueueMessage) -> None:
         raise Reject("never")
 
@@ -189,8 +189,8 @@ def test_stopping_finishes_what_is_in_hand_and_gives_back_the_rest() -> None:
         assert not any(each[0] == "ack" for each in queue.said)
         done.set()
     assert ("ack", "1") in queue.said
-    given_back = [each[1] for each in queue.said if each == ("nack", each[1], 0, "given back unhandled")]
-    assert queue.handed_out == 1 + len(given_back)
+    returned = [each[1] for each in queue.said if each == ("nack", each[1], 0, "returned unhandled")]
+    assert queue.handed_out == 1 + len(returned)
 
 
 def test_a_group_stays_in_order_also_when_one_fails() -> None:
