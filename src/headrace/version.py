@@ -1,8 +1,8 @@
 """Which Headrace this is: its version, and the commit it was built from where that is known.
 
 A wheel and an sdist carry the commit in the file `commit.txt` beside this module, which the build writes
-(`hatch_build.py`, which uses `describe_checkout`, too). In a git checkout git is asked. Nothing here is imported before
-somebody wants to know, and only the standard library is, because the build has nothing else.
+(`hatch_build.py`, which uses `describe_checkout`, too). In a git checkout git is asked. Imports are lazy
+where they are slow, and only from the standard library, because the build has nothing else.
 """
 
 from importlib.metadata import PackageNotFoundError

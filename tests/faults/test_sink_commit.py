@@ -237,7 +237,7 @@ def test_stopping_a_pipeline_ends_what_it_left_open(process: Subject, sink: Sink
     stop_pipeline("revenue", tmp_path)
     sink.check(1)
     folder.write_sinks({"sink": {**options, "kafka.bootstrap.servers": "nowhere"}})
-    with pytest.raises(CommandFailed, match="`headrace pipeline stop revenue` ends them once that is mended"):
+    with pytest.raises(CommandFailed, match="`headrace pipeline stop revenue` ends them once that is fixed"):
         stop_pipeline("revenue", tmp_path)
 
 

@@ -314,5 +314,7 @@ def test_an_advertised_address_where_nobody_is_is_one_sentence(tmp_path):
     with BrokerProcess(tmp_path / "data", settings={**SELDOM, "advertise": "127.0.0.1:1"}) as misled:
         for command in ("topic list", "topic create t", "group list", "consume t", "queue create q", "txn list"):
             found = said(misled, *command.split())
-            assert f"the broker at {misled.bootstrap} tells clients to use 127.0.0.1:1, where nobody answers" in found
+            assert (
+                f"the broker at {misled.bootstrap} tells clients to use 127.0.0.1:1, where no broker answers" in found
+            )
             assert "--advertise" in found

@@ -64,7 +64,7 @@ def test_a_queue_from_its_making_to_its_end(run: Run) -> None:
     received = json.loads(run("receive", "emails", "--format", "json").stdout)
     assert (received["id"], received["body"], received["attempt"]) == (sent[0]["id"], {"to": "alice"}, 1)
     assert ["tenant", "7"] in received["headers"]
-    # Received as often as it may be, and given back: it is a dead letter.
+    # Received as often as it may be, and returned: it is a dead letter.
     assert run("receive", "emails", "--then", "nack").stdout == b"one\n"
     assert run("receive", "emails", "-n", "5", "--wait", "0s").stdout == b"two\nthree\n"
     assert b"No message came to emails" in run("receive", "emails", "--wait", "0s").stderr
@@ -73,9 +73,9 @@ def test_a_queue_from_its_making_to_its_end(run: Run) -> None:
     listed = {each["queue"]: each for each in json.loads(run("list", "--json").stdout)}
     assert listed["emails"]["available"] == 0
     give_up_at_s = time.monotonic() + _ENOUGH_S
-    while "given back at the command line" not in run("peek", "emails-dead").stdout.decode():
+    while "returned at the command line" not in run("peek", "emails-dead").stdout.decode():
         assert time.monotonic() < give_up_at_s
-    assert b"Moved 1 message out of emails-dead" in run("redrive", "emails-dead", "--reason", "given back").stdout
+    assert b"Moved 1 message out of emails-dead" in run("redrive", "emails-dead", "--reason", "returned").stdout
     assert run("receive", "emails").stdout == b"one\n"
     assert b"no terminal to confirm on" in run("purge", "emails", fails=True).stderr
     assert run("purge", "emails", "--yes").stdout == b"Purged the queue emails\n"

@@ -135,7 +135,7 @@ class Child:
                 try:
                     line = await stream.readline()
                 except ValueError:
-                    continue  # longer than anybody wants to read
+                    continue  # too long to show
                 if not line:
                     return
                 text = line.decode(errors="replace").rstrip("\n")

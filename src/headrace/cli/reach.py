@@ -47,13 +47,13 @@ def check_advertised(bootstrap: str, brokers: Iterable[Endpoint]) -> None:
 
     A client uses those for everything but its first request, and would try them for half a minute.
     """
-    told = list(brokers)
+    advertised = list(brokers)
     dialled = {_parsed(each) for each in bootstrap.split(",") if each.strip()}
-    if not told or not dialled.isdisjoint(told) or _first_success(_accepts_connections, told) is None:
+    if not advertised or not dialled.isdisjoint(advertised) or _first_success(_accepts_connections, advertised) is None:
         return
-    addresses = ", ".join(map(str, told))
+    addresses = ", ".join(map(str, advertised))
     raise CommandFailed(
-        f"the broker at {bootstrap} tells clients to use {addresses}, where nobody answers from here: start it with "
+        f"the broker at {bootstrap} tells clients to use {addresses}, where no broker answers from here: start it with "
         f"--advertise and an address that clients can reach; `headrace doctor --bootstrap {bootstrap}` tells more"
     )
 

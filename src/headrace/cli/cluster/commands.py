@@ -41,7 +41,7 @@ cluster_app.add_typer(dev_app, name="dev")
 
 @cluster_app.command("status")
 def status(
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it anew until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat it until Ctrl-C.")] = False,
     every: Annotated[float, typer.Option(min=0.1, help="With --watch: how often, in seconds.")] = 2.0,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -49,7 +49,7 @@ def status(
     """Show the brokers of a cluster and its problems.
 
     For each broker: whether it is there, how many partitions it leads and hosts, how much it stores. Then partitions
-    that nobody leads, that refuse acks=all, that lack replicas, and those that are being moved.
+    without a leader, that refuse acks=all, that lack replicas, and those that are being moved.
 
     Exit code 0: all is well. 1: everything can be read and written, but a broker or a replica is missing. 3: some
     partitions cannot be read or written. Any Kafka cluster can be looked at, with less to see.
@@ -84,7 +84,7 @@ def drain(
     is dead and will not come back is drained in the same way; it is forgotten once nothing is left on it.
 
     Where that cannot succeed, nothing is changed and the reason is printed: no other broker is left for a replica, or
-    nobody who is there has all of a partition.
+    no live broker has all of a partition.
 
     Examples:
 
@@ -162,7 +162,7 @@ def reassign(
     throttle: _Throttle = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and do nothing.")] = False,
     cancel: Annotated[
-        bool, typer.Option("--cancel", help="End those under way; partitions stay where they were.")
+        bool, typer.Option("--cancel", help="End those in progress; partitions stay where they were.")
     ] = False,
     no_wait: _NoWait = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,

@@ -122,9 +122,11 @@ def _watch(cluster: Cluster, broker_id: int, count_total: int, bytes_total: int)
     with Transfer(f"draining broker {broker_id}", count_total, bytes_total) as shown:
         while True:
             left = list(_hosted(cluster.metadata(), broker_id))
-            under_way = cluster.reassignments()
+            in_progress = cluster.reassignments()
             dirs = stored(cluster, cluster.describe())
-            wanted = [ReplicaMove(where, (), tuple(under_way[where].adding)) for where in left if where in under_way]
+            wanted = [
+                ReplicaMove(where, (), tuple(in_progress[where].adding)) for where in left if where in in_progress
+            ]
             left_bytes = sum(largest_bytes(dirs, where) for where in left) - copied_bytes(wanted, dirs)
             shown.update(len(left), max(0, left_bytes))
             if not left:

@@ -89,12 +89,12 @@ def reassign(
 def cancel(bootstrap: str, targets: Sequence[str] | None) -> None:
     with connected(bootstrap) as cluster:
         wanted = set(chosen(targets, cluster.metadata()))
-        under_way = wanted & set(cluster.reassignments())
-        if not under_way:
-            print("Nothing to cancel: no reassignment of these is under way")
+        in_progress = wanted & set(cluster.reassignments())
+        if not in_progress:
+            print("Nothing to cancel: no reassignment of these is in progress")
             return
-        _complain(cluster.reassign(dict.fromkeys(under_way)), "cancelled")
-        print(f"Cancelled: {count(len(under_way), 'partition')} go back to the replicas they had")
+        _complain(cluster.reassign(dict.fromkeys(in_progress)), "cancelled")
+        print(f"Cancelled: {count(len(in_progress), 'partition')} go back to the replicas they had")
 
 
 # -- rebalance
@@ -201,8 +201,8 @@ def _watch(cluster: Cluster, moves: Sequence[ReplicaMove], situation: Situation)
     total = sum(situation.size_bytes(each.partition) * len(each.adding) for each in moves)
     with Transfer("reassigning", len(moves), total) as shown:
         while True:
-            under_way = cluster.reassignments()
-            left = [each for each in moves if each.partition in under_way]
+            in_progress = cluster.reassignments()
+            left = [each for each in moves if each.partition in in_progress]
             if not left:
                 break
             dirs = stored(cluster, situation.info)
@@ -213,8 +213,8 @@ def _watch(cluster: Cluster, moves: Sequence[ReplicaMove], situation: Situation)
     undone = [each for each in moves if now.get(each.partition) not in (None, each.after)]
     if undone:
         raise CommandFailed(
-            f"{count(len(undone), 'partition')} did not get there, {named(undone[0].partition)} for one: somebody else "
-            "has cancelled or changed it"
+            f"{count(len(undone), 'partition')} did not get there, {named(undone[0].partition)} for one: another "
+            "reassignment or a cancel has replaced this one"
         )
 
 

@@ -31,7 +31,7 @@ def show_status(bootstrap: str, *, as_json: bool) -> int:
 
 
 def watch_status(bootstrap: str, every_s: float) -> None:
-    """Show it anew, again and again, until Ctrl-C."""
+    """Show the status repeatedly, until Ctrl-C."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -100,7 +100,7 @@ def rendered(view: ClusterView) -> "Group":
     from rich.console import Group
     from rich.text import Text
 
-    controller = f"broker {view.controller}" if view.controller >= 0 else "nobody"
+    controller = f"broker {view.controller}" if view.controller >= 0 else "no broker"
     head = f"Cluster {view.cluster_id}, controlled by {controller}: {count(len(view.brokers), 'broker')}, "
     head += f"{count(view.topics, 'topic')}, {count(view.partitions, 'partition')}\n"
     columns = [("BROKER", "right"), ("ADDRESS", "left"), ("RACK", "left"), ("STATE", "left"), ("LEADS", "right")]
@@ -128,7 +128,7 @@ def _findings(view: ClusterView) -> list[Any]:
 
     lines = []
     if view.controller < 0:
-        lines.append(Text("Nobody controls the cluster: is etcd there?", style="red"))
+        lines.append(Text("No broker is controller: is etcd there?", style="red"))
     for partitions, what, style in (
         (view.offline, "cannot be read or written: no broker that has all of it is there", "red"),
         (view.below_min_isr, "refuse acks=all: fewer replicas in sync than min.insync.replicas", "red"),

@@ -28,7 +28,7 @@ def dev(
     context: typer.Context,
     brokers: Annotated[int, typer.Option("--brokers", "-n", min=1, max=MOST_BROKERS, help="How many brokers.")] = 3,
     data_dir: Annotated[
-        Path, typer.Option(help="Where data and logs of all of them are kept, and found again next time.")
+        Path, typer.Option(help="Where data and logs of all of them are stored, and found again next time.")
     ] = DEFAULT_FOLDER,
     base_port: Annotated[
         int, typer.Option(min=0, max=65_535, help="Broker 1 listens here, the others on the next ones; 0: free ones.")

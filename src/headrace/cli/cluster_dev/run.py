@@ -32,7 +32,7 @@ _READY_S = 120.0
 _BROKER_STOP_S = 45.0
 _ETCD_STOP_S = 15.0
 _ORPHANED = signal.SIGKILL
-"""Nobody is left to stop them in order, and brokers without their etcd would take long to stop."""
+"""No process is left to stop them in order, and brokers without their etcd would take long to stop."""
 _READY = re.compile(r"ready on (\S+:\d+)")
 _HTTP = re.compile(r"queues on http://(\S+:\d+)")
 _ETCD_MISSING = (
@@ -222,7 +222,7 @@ class _Dev:
             self._addresses[broker.name] = match[1]
             http = _HTTP.search(line)
             self._http.extend(f"http://{each[1]}" for each in (http,) if each is not None)
-            # A port that was free is kept over restarts.
+            # A restart uses the port that was free at the first start.
             for flag, found in (("--kafka-listen", match), ("--http-listen", http)):
                 if flag in broker.command and found is not None:
                     broker.command[broker.command.index(flag) + 1] = found[1]
@@ -324,7 +324,7 @@ class _Dev:
         return self._brokers[-1]
 
     async def _stop_everything(self) -> None:
-        """Brokers one after the other, so that each can hand over what it leads, and etcd last."""
+        """Stop brokers one after the other, so that each can transfer its leadership, and etcd last."""
         for task in self._watching.values():
             task.cancel()
         await asyncio.gather(*self._watching.values(), return_exceptions=True)

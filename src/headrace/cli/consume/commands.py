@@ -51,7 +51,7 @@ def consume(
 
     Without a starting point it waits for new messages, like `tail -f`, until Ctrl-C. With one it prints what is there
     up to the present end and stops, like `cat`; add `--follow` to go on. No consumer group is used: reading here
-    changes nothing for anybody else.
+    changes nothing for other consumers.
 
     Examples:
 

@@ -47,7 +47,7 @@ def print_messages(bootstrap: str, topic: str, options: ConsumeOptions) -> None:
     consumer = Consumer(
         cli_config(
             bootstrap,
-            # Never joined: librdkafka wants the name even for a consumer that is told its partitions.
+            # Never joined: librdkafka wants the name even for a consumer that assigns itself its partitions.
             group_id="headrace-cli-consume",
             enable_auto_commit=False,
             enable_partition_eof=True,

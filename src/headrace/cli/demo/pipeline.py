@@ -18,7 +18,7 @@ from headrace.wire import Cluster
 
 _USERS = ("ada", "bob", "cem", "dee", "eve")
 _BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A JVM that lives for half a minute is quicker without its second compiler."""
+"""A JVM that runs for half a minute is quicker without its second compiler."""
 _EVERY_BAD = 100
 """One order in so many is broken."""
 

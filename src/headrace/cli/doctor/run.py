@@ -105,7 +105,7 @@ def _connect(where: Endpoint, addresses: list[str], timeout_s: float) -> Finding
         except OSError as error:
             errors[address] = error
     if len(errors) < len(addresses):
-        silent = f" Nobody listens on {', '.join(errors)}; clients try the next address." if errors else ""
+        silent = f" No process listens on {', '.join(errors)}; clients try the next address." if errors else ""
         return Finding(CheckStatus.OK, f"Port {where.port} accepts connections.{silent}")
     return _refusal(where, addresses, next(iter(errors.values())))
 

@@ -76,7 +76,7 @@ def alter(
 ) -> None:
     """Change the settings of a group, which take the place of the broker's `group.*` for it. Takes effect at once.
 
-    The group need not exist yet: a share group can be told where to begin before its first member comes. Names that
+    The group need not exist yet: where a share group begins can be set before its first member joins. Names that
     begin with `consumer.`, `share.` and `streams.` are for groups of that kind; `docs/settings.md` lists all.
 
     Examples:

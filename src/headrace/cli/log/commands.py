@@ -90,8 +90,8 @@ def verify(
 
     Prints each problem with file and position. Exit code 0: all is well. 1: something is wrong.
 
-    A broker repairs what it can when it starts: it cuts a torn end off, makes wrong indexes anew, and sets a segment
-    with damage in the middle aside. Damage behind an intact end of the log is worth a look at the disk.
+    A broker repairs what it can when it starts: it cuts a torn end off, rebuilds wrong indexes, and renames a segment
+    with damage in the middle. Damage behind an intact end of the log is worth a look at the disk.
 
     Examples:
 

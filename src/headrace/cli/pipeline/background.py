@@ -100,7 +100,7 @@ def _end_what_is_open(folder: StateFolder) -> None:
     except HeadraceError as error:
         raise CommandFailed(
             f"{name} is stopped, but transactions that it may have left open hold back readers of its topics "
-            f"({error}): `headrace pipeline stop {name}` ends them once that is mended"
+            f"({error}): `headrace pipeline stop {name}` ends them once that is fixed"
         ) from error
 
 
@@ -122,8 +122,8 @@ def show_status(pipeline: str | None, state_dir: Path, *, as_json: bool) -> None
 def describe(folder: StateFolder) -> dict[str, Any]:
     """A pipeline as it is now. A state file whose supervisor is gone tells what was, so the lock decides."""
     supervisor, runner = folder.supervisor_lock.holder(), folder.run_lock.holder()
-    told: list[dict[str, Any]] = [read_json(each) or {} for each in (folder.supervisor_state, folder.run_state)]
-    known = max(told, key=lambda each: float(each.get("since_s") or 0))
+    states: list[dict[str, Any]] = [read_json(each) or {} for each in (folder.supervisor_state, folder.run_state)]
+    known = max(states, key=lambda each: float(each.get("since_s") or 0))
     state = str(known.get("state", "never started"))
     if supervisor is None and runner is not None:
         state = "running here"

@@ -227,7 +227,7 @@ def reset(
 ) -> None:
     """Let a pipeline begin somewhere else. Shows what would change; add `--execute` to change it.
 
-    The checkpoint is set aside and kept as a backup; the pipeline's state (windows, counts, keys) goes with it.
+    The checkpoint is renamed and stays as a backup; the pipeline's state (windows, counts, keys) goes with it.
     What it has written stays, so rows that are read again are written again. The pipeline must not be running.
 
     Examples:

@@ -73,8 +73,8 @@ def replay_letters(pipeline: str, bootstrap: str | None, reason: str | None, *, 
         return
     for topic, each in results.items():
         verb = "would be sent back" if dry_run else "sent back"
-        told = ", ".join(f"{number:,} to {name}" for name, number in each.by_topic.items())
-        print(f"{topic}: {count(each.sent, 'dead letter')} {verb}{f' ({told})' if told else ''}")
+        by_topic = ", ".join(f"{number:,} to {name}" for name, number in each.by_topic.items())
+        print(f"{topic}: {count(each.sent, 'dead letter')} {verb}{f' ({by_topic})' if by_topic else ''}")
         for number, why in (
             (each.done_before, "were sent back before"),
             (each.skipped, "have another reason"),

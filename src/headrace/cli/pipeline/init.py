@@ -163,7 +163,7 @@ def _steps(inferred: InferredSchema, topic: str) -> str:
 
 
 def _text(text: str) -> str:
-    """As TOML has it, which escapes as JSON does. `${` would be taken for a variable."""
+    """A TOML string, which is escaped as in JSON. `${` is escaped too: it would begin a variable."""
     return json.dumps(text.replace("${", "$${"), ensure_ascii=False)
 
 

@@ -145,8 +145,8 @@ def _failures_logged(name: str, folder: StateFolder) -> Iterator[None]:
         logger.error("%s stopped", name, exc_info=error)
         if (missing := missing_extra(error)) is not None:
             raise missing from error
-        told = f"{type(error).__name__}: {explain_error(error)}"
-        raise CommandFailed(f"{name} stopped by a failure of Spark: {told} (see {folder.log})") from error
+        reason = f"{type(error).__name__}: {explain_error(error)}"
+        raise CommandFailed(f"{name} stopped by a failure of Spark: {reason} (see {folder.log})") from error
 
 
 def _run(

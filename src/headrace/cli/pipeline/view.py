@@ -1,4 +1,4 @@
-"""How a running pipeline looks on the terminal: a table that is kept up to date, or a line for each batch."""
+"""How a running pipeline looks on the terminal: a live table, or a line for each batch."""
 
 import sys
 import time
@@ -17,7 +17,7 @@ class PipelineView:
         self._title = title
         self._is_live = live and sys.stderr.isatty()
         self._live: Any = None
-        self._told: dict[str, int] = {}
+        self._shown: dict[str, int] = {}
 
     def __enter__(self) -> "PipelineView":
         if self._is_live:
@@ -37,8 +37,8 @@ class PipelineView:
             self._live.update(self._table(book))
             return
         for name, totals in book.queries.items():
-            if totals.batches > self._told.get(name, 0):
-                self._told[name] = totals.batches
+            if totals.batches > self._shown.get(name, 0):
+                self._shown[name] = totals.batches
                 say(line_of(totals.last))
 
     def _table(self, book: RunProgress) -> Any:

@@ -11,7 +11,7 @@ from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, bootstrap_option, pa
 queue_app = typer.Typer(
     help="Work that is handed out, acknowledged and retried: create queues, send, receive, peek, redrive.",
     epilog="A queue is a topic whose messages are leased: each goes to one receiver, is hidden from others while that "
-    "one works, and comes again unless it is acknowledged. HEADRACE_ACCESS_KEY=ID:SECRET is for brokers with "
+    "one works, and is redelivered unless it is acknowledged. HEADRACE_ACCESS_KEY=ID:SECRET is for brokers with "
     "sqs.access.keys.",
     no_args_is_help=True,
 )
@@ -224,7 +224,10 @@ def receive(
     visibility: _Visibility = None,
     then: Annotated[
         Literal["ack", "nack", "keep"],
-        typer.Option("--then", help="What becomes of them: done, given back at once, or hidden until their time."),
+        typer.Option(
+            "--then",
+            help="What becomes of them: acknowledged, returned at once, or hidden until their visibility timeout ends.",
+        ),
     ] = "ack",
     output: Annotated[
         Literal["text", "json"], typer.Option("--format", help="Bodies as they are, or everything as JSON lines.")
@@ -311,7 +314,7 @@ def redrive(
     http: _Http = "",
     bootstrap: _Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Move messages out of a queue, as out of a dead-letter queue when the cause is mended. Ctrl-C cancels it.
+    """Move messages out of a queue, as out of a dead-letter queue when the cause is fixed. Ctrl-C cancels it.
 
     The broker does it, so it also goes on when this command is killed; `headrace queue describe` shows how far it is.
 

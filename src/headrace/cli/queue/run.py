@@ -65,7 +65,7 @@ def _client(bootstrap: str, http: str) -> Iterator[Client]:
         Admin(bootstrap).cluster()  # the addresses that it tells, too, before the client tries them for long
     # What fails is said by the command; librdkafka and the SDK would write lines of their own between.
     logging.getLogger("headrace.client").addHandler(logging.NullHandler())
-    # Not an option of the commands: everybody on the machine can see those.
+    # Not an option of the commands: all users of the machine can see those.
     access_key = os.environ.get("HEADRACE_ACCESS_KEY", "")
     client = Client(
         bootstrap,
@@ -262,7 +262,7 @@ def _print_all(found: list[QueueMessage], then: str, *, as_json: bool) -> None:
             if then == "ack":
                 message.ack()
             elif then == "nack":
-                message.nack(0, "given back at the command line")
+                message.nack(0, "returned at the command line")
     finally:
         for message in left:
             message.nack(0, "received at the command line and not printed")

@@ -99,9 +99,9 @@ def print_peeked(found: Sequence[PeekedMessage]) -> None:
         )
         for each in found
     ]
-    # A column in which nobody has anything says nothing.
-    kept = [index for index in range(len(heads)) if any(row[index] != "-" for row in rows)]
-    table(None, [columns[index] for index in kept], [tuple(row[index] for index in kept) for row in rows])
+    # Leave out columns without a value in any row.
+    filled = [index for index in range(len(heads)) if any(row[index] != "-" for row in rows)]
+    table(None, [columns[index] for index in filled], [tuple(row[index] for index in filled) for row in rows])
 
 
 def _state(message: PeekedMessage, now_ms: float) -> str:

@@ -95,7 +95,7 @@ def abort_transaction(bootstrap: str, transactional_id: str) -> str:
     before = describe_transaction(bootstrap, transactional_id)
     if before["state"] not in _OPEN_STATES:
         return f"{transactional_id} has no open transaction (its state is {before['state']}): nothing was done"
-    # Kept as it was, for the producer that comes next; one in two-phase commit will ask for no limit again.
+    # Unchanged, for the next instance of the producer; one in two-phase commit will ask for no limit again.
     is_limited = before["timeout_ms"] < _NO_TIMEOUT_MS
     timeout_ms = max(before["timeout_ms"], 1_000) if is_limited else _DEFAULT_TIMEOUT_MS
     producer = Producer(cli_config(bootstrap, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms))
