@@ -63,7 +63,7 @@ def assign_uniform(members: Mapping[str, Subscriber], partition_counts: Mapping[
     pools = _pools(members, partition_counts)
     owned: dict[str, dict[int, list[TopicIdPartition]]] = {member_id: defaultdict(list) for member_id in members}
     loads = dict.fromkeys(members, 0)
-    free = _keep_what_may_be_kept(members, pools, owned, loads)
+    free = _retain_assignments(members, pools, owned, loads)
     # Pools with few subscribers first: the others have more members to balance with.
     by_choice = sorted(range(len(pools)), key=lambda number: (len(pools[number].subscribers), number))
     for number in by_choice:
@@ -140,7 +140,7 @@ def _pools(members: Mapping[str, Subscriber], partition_counts: Mapping[UUID, in
     ]
 
 
-def _keep_what_may_be_kept(
+def _retain_assignments(
     members: Mapping[str, Subscriber],
     pools: list[_Pool],
     owned: dict[str, dict[int, list[TopicIdPartition]]],

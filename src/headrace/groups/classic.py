@@ -183,9 +183,9 @@ class ClassicGroup(Group):
         """
         assert old.instance_id is not None
         is_owed = self.protocol_type == CONSUMER and gives_up(old.subscription(self.protocol), old.assignment)
-        told: Result[Any] = Result(error=fenced(old.instance_id))
-        out += old.answer_join(told)
-        out += old.answer_sync(told)
+        refusal: Result[Any] = Result(error=fenced(old.instance_id))
+        out += old.answer_join(refusal)
+        out += old.answer_sync(refusal)
         old_id, old_leader, member = old.member_id, self.leader, old
         self._roster.rename(member, wants.new_member_id)
         self._generation.forget_topics()

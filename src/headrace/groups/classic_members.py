@@ -61,8 +61,8 @@ class ClassicMembers:
         wanted = _wants(wants, subscription, before)
         after = self._roster.step(draft, before, wanted, places(subscription.owned, image), image)
         self._roster.heard_of(before, after, now, must_act=True)
-        told = Joined(after.member_id, after.epoch, CONSUMER, wants.protocols[0][0], leader="")
-        return [Outcome(draft.records(), [Reply(waiter, Result(told))])]
+        response = Joined(after.member_id, after.epoch, CONSUMER, wants.protocols[0][0], leader="")
+        return [Outcome(draft.records(), [Reply(waiter, Result(response))])]
 
     def _join_as_classic(
         self,
@@ -131,8 +131,8 @@ class ClassicMembers:
             self._roster.heard_of(member, member, now, must_act=True, goes_on=True)
             raise rebalancing(self._group_id)
         self._roster.heard_of(member, member, now)
-        told = Synced(CONSUMER, spoken, assignment_for(member, member.assigned, image))
-        return [Outcome((), [Reply(waiter, Result(told))])]
+        response = Synced(CONSUMER, spoken, assignment_for(member, member.assigned, image))
+        return [Outcome((), [Reply(waiter, Result(response))])]
 
     def heartbeat(self, by: Committer, image: ClusterImage, now: Now) -> None:
         member, _ = self._classic_member(*by)

@@ -111,9 +111,9 @@ class ConsumerGroup(EpochGroup[ConsumerValue, ConsumerMember, Assignment]):
         before = self._roster.enter(beat, draft)
         after = self._roster.step(draft, before, _updated(before.about, beat), beat.owned, image)
         self._roster.heard_of(before, after, now)
-        is_told = beat.epoch == JOIN or beat.is_full or after.assigned != before.assigned
-        told = Beat(after.member_id, after.epoch, after.assigned if is_told else None)
-        return [Outcome(draft.records(), [Reply(waiter, Result(told))])]
+        sends_assignment = beat.epoch == JOIN or beat.is_full or after.assigned != before.assigned
+        response = Beat(after.member_id, after.epoch, after.assigned if sends_assignment else None)
+        return [Outcome(draft.records(), [Reply(waiter, Result(response))])]
 
     def _leave(self, beat: Heartbeat, image: ClusterImage, waiter: Deferred[Result[Beat]], now: Now) -> Effects:
         member = self._roster.find_static(beat.member_id, beat.instance_id)

@@ -157,12 +157,12 @@ class Generation:
         """Return the response to a member's join: the leader's has all subscriptions."""
         leader = self._roster.leader
         is_leader = member.member_id == leader
-        everybody = tuple(
+        members = tuple(
             JoinedMember(other.member_id, other.instance_id, other.subscription(self.protocol))
             for other in self._roster.members.values()
             if is_leader
         )
-        return Joined(member.member_id, self.number, self.protocol_type, self.protocol, leader or "", everybody)
+        return Joined(member.member_id, self.number, self.protocol_type, self.protocol, leader or "", members)
 
     def synced(self, member: Member) -> Result[Synced]:
         """Return the response to a member's sync."""

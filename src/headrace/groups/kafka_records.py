@@ -115,7 +115,7 @@ _KEYS_OF_KIND = {
 }
 
 _INT64_MAX = 2**63 - 1
-_NAMES_KEPT = 4096
+_NAMES_CACHED = 4096
 """The number of cached encodings of group and topic, since the same ones are committed repeatedly."""
 _BARE_OFFSET = Struct(">hqihq")
 """The layout of an offset without metadata, the usual case."""
@@ -278,12 +278,12 @@ def _read_of_member(kind: int, group: str, member_id: str, data: bytes | None) -
 # -- offsets (the hot path)
 
 
-@lru_cache(maxsize=_NAMES_KEPT)
+@lru_cache(maxsize=_NAMES_CACHED)
 def _offset_key_start(group: str, topic: str) -> bytes:
     return INT16.pack(_OFFSET) + string(group) + string(topic)
 
 
-@lru_cache(maxsize=_NAMES_KEPT)
+@lru_cache(maxsize=_NAMES_CACHED)
 def _read_offset_key_start(data: bytes) -> tuple[str, str]:
     reader = FieldReader(data)
     if (kind := reader.number(INT16)) > _OFFSET:

@@ -333,7 +333,7 @@ class GroupMachine(FormattedMachine[Key, Value]):
         """Delete expired offsets, and groups that have neither members nor offsets."""
         records: list[GroupRecord] = []
         for group_id, group in self.groups.items():
-            kept = gone = 0
+            retained = gone = 0
             for (topic, partition), value in self.offsets.of_group(group_id):
                 if self._has_expired(group, topic, value, wall_ms) and not self.offsets.is_unstable(
                     group_id, topic, partition
@@ -341,8 +341,8 @@ class GroupMachine(FormattedMachine[Key, Value]):
                     records.append((OffsetKey(group_id, topic, partition), None))
                     gone += 1
                 else:
-                    kept += 1
-            if group.is_idle and not kept and (gone or not self.offsets.has_any(group_id)):
+                    retained += 1
+            if group.is_idle and not retained and (gone or not self.offsets.has_any(group_id)):
                 records.extend(group.tombstones())
         return Outcome(records, len(records))
 

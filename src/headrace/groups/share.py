@@ -135,9 +135,9 @@ class ShareGroup(Group):
             )
             draft.put(beat.member_id, after)
         self._heard_of(beat.member_id, now)
-        is_told = beat.epoch == JOIN or beat.topics is not None or after.assigned != before.assigned
-        told = Beat(beat.member_id, after.epoch, restored(after.assigned) if is_told else None)
-        return [Outcome(draft.records(), [Reply(waiter, Result(told))])]
+        sends_assignment = beat.epoch == JOIN or beat.topics is not None or after.assigned != before.assigned
+        response = Beat(beat.member_id, after.epoch, restored(after.assigned) if sends_assignment else None)
+        return [Outcome(draft.records(), [Reply(waiter, Result(response))])]
 
     def _entered(self, beat: ShareHeartbeat) -> ShareMemberValue:
         """Return the sender of a heartbeat, before the heartbeat."""

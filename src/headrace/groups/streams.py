@@ -173,9 +173,9 @@ class StreamsGroup(EpochGroup[StreamsValue, StreamsMember, TaskSet]):
         self._roster.heard_of(before, after, now)
         if beat.shuts_down:
             self._shut_down_by = beat.member_id
-        told = self._told(beat, before, after, draft, configured)
+        response = self._response(beat, before, after, draft, configured)
         statuses = tuple(self._statuses(after, topology, configured, is_delayed=is_delayed))
-        effects: Effects = [Outcome(draft.records(), [Reply(waiter, Result(told._replace(statuses=statuses)))])]
+        effects: Effects = [Outcome(draft.records(), [Reply(waiter, Result(response._replace(statuses=statuses)))])]
         if configured.missing:
             effects.append(CreateTopics(self.group_id, configured.missing))
         return effects
@@ -253,7 +253,7 @@ class StreamsGroup(EpochGroup[StreamsValue, StreamsMember, TaskSet]):
 
     # -- responses
 
-    def _told(
+    def _response(
         self,
         beat: StreamsHeartbeat,
         before: StreamsMember,
@@ -264,13 +264,13 @@ class StreamsGroup(EpochGroup[StreamsValue, StreamsMember, TaskSet]):
         assert draft.topology is not None
         # A member that reports other tasks may have missed the last response.
         has_else = beat.owned is not None and beat.owned != after.assigned
-        is_told = beat.epoch == JOIN or after.assigned != before.assigned or has_else
+        sends_assignment = beat.epoch == JOIN or after.assigned != before.assigned or has_else
         known = endpoints(draft.members.values(), draft.topology, configured)
         epoch = endpoints_epoch(known)
         return StreamsBeat(
             after.member_id,
             after.epoch,
-            after.assigned if is_told else None,
+            after.assigned if sends_assignment else None,
             endpoints_epoch=epoch,
             endpoints=known if epoch != beat.endpoints_epoch else None,
         )

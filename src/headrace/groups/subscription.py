@@ -71,8 +71,8 @@ def gives_up(subscription: bytes, assignment: bytes) -> bool:
 
     In a cooperative group it rejoins after the revocation, and only then another member gets them.
     """
-    said, told = read_subscription(subscription), read_assignment(assignment)
-    return said is not None and told is not None and not _pairs(said.owned) <= _pairs(told)
+    subscribed, assigned = read_subscription(subscription), read_assignment(assignment)
+    return subscribed is not None and assigned is not None and not _pairs(subscribed.owned) <= _pairs(assigned)
 
 
 def _pairs(named: Iterable[TopicPartitions]) -> set[tuple[str, int]]:
