@@ -40,7 +40,7 @@ class RequestBudget:
         """Cancel a `wait`."""
         self._waiting_bytes -= self._waiting.pop(resume, 0)
 
-    def give_back(self, size: int) -> None:
+    def release(self, size: int) -> None:
         if not size:
             return
         self._used_bytes -= size

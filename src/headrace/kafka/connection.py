@@ -120,7 +120,7 @@ class Connection(asyncio.BufferedProtocol):
         self._host.closed(self)
         self._queue.clear()
         self._host.budget.leave(self._budget_has_room)
-        self._host.budget.give_back(self._reserved_bytes)
+        self._host.budget.release(self._reserved_bytes)
         self._reserved_bytes = 0
         slots, self._slots = self._slots, deque()
         for slot in slots:
@@ -441,6 +441,6 @@ class Connection(asyncio.BufferedProtocol):
     def _release(self, frame: Frame) -> None:
         """Return the memory of a handled request. A connection has at most one large frame, whose buffer is reused."""
         if isinstance(frame, memoryview):
-            self._host.budget.give_back(self._reserved_bytes)
+            self._host.budget.release(self._reserved_bytes)
             self._reserved_bytes = 0
             self._frames.release(frame)

@@ -246,7 +246,7 @@ class Fetch:
         def done(read: asyncio.Future[list[FetchedPartition | Damaged]]) -> None:
             error = read.exception()
             if error is None:
-                parts = [self._told_of_damage(*each) for each in zip(found, limits, read.result(), strict=True)]
+                parts = [self._report_damage(*each) for each in zip(found, limits, read.result(), strict=True)]
                 answer.resolve(self._reply(found, parts))
                 return
             # Answer on any error: answers are sent in order, so a missing one would block all later ones.
@@ -256,7 +256,7 @@ class Fetch:
         future.add_done_callback(done)
         return answer
 
-    def _told_of_damage(
+    def _report_damage(
         self, item: PartitionSlice, limits: BatchLimits | None, part: "FetchedPartition | Damaged"
     ) -> FetchedPartition:
         if isinstance(part, FetchedPartition):
@@ -273,15 +273,15 @@ class Fetch:
         session = self._plan.session
         if self._committed:
             parts = [_with_aborted(item, part) for item, part in zip(found, parts, strict=True)]
-        told = [(item.key, part) for item, part in zip(found, parts, strict=True)]
+        answered = [(item.key, part) for item, part in zip(found, parts, strict=True)]
         if session is not None:
-            news = [(key, part) for key, part in told if session.is_news(key, part) or self._client.must_name(key)]
+            news = [(key, part) for key, part in answered if session.is_news(key, part) or self._client.must_name(key)]
             for key, part in news:
                 if part.records and key in session.wanted:
                     session.served(key)
             if self._plan.is_incremental:
-                told = news
-        return answer_with(self._ctx, told, error=ErrorCode.none, session_id=self._plan.session_id)
+                answered = news
+        return answer_with(self._ctx, answered, error=ErrorCode.none, session_id=self._plan.session_id)
 
     def _failed(self, key: PartitionKey, code: ErrorCode) -> FetchedPartition:
         if code.value in LEADER_ERRORS and self._ctx.version >= FETCH_LEADERS_FROM:

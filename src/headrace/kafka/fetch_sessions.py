@@ -57,7 +57,7 @@ class PartitionFetch(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Told:
+class _SentState:
     """The last values sent to the client for a partition: an incremental answer includes it only if they changed."""
 
     high_watermark: int = -1
@@ -83,7 +83,7 @@ class FetchSession:
         """Ends the wait of the request in flight, when the next one has changed the session's partitions."""
         self.changes: ReplicaChanges | None = None
         """Set in a replica's session only."""
-        self._told: dict[PartitionKey, _Told] = {}
+        self._sent: dict[PartitionKey, _SentState] = {}
 
     def change(
         self, additions: Sequence[tuple[PartitionKey, PartitionFetch]], forgotten: Sequence[PartitionKey]
@@ -92,23 +92,23 @@ class FetchSession:
             self.wanted[key] = wanted
         for key in forgotten:
             self.wanted.pop(key, None)
-            self._told.pop(key, None)
+            self._sent.pop(key, None)
 
     def is_news(self, key: PartitionKey, part: FetchedPartition) -> bool:
         """Whether an incremental answer must include this partition; records the values as sent."""
-        told = self._told.setdefault(key, _Told())
+        sent = self._sent.setdefault(key, _SentState())
         if part.error_code:
-            told.high_watermark = -1
+            sent.high_watermark = -1
             return True
         changed = (
             bool(part.records)
             or part.diverging is not None
             or part.preferred_replica >= 0
-            or told.high_watermark != part.high_watermark
-            or told.log_start_offset != part.log_start_offset
+            or sent.high_watermark != part.high_watermark
+            or sent.log_start_offset != part.log_start_offset
         )
-        told.high_watermark = part.high_watermark
-        told.log_start_offset = part.log_start_offset
+        sent.high_watermark = part.high_watermark
+        sent.log_start_offset = part.log_start_offset
         return changed
 
     def close(self) -> None:

@@ -45,19 +45,19 @@ class FetchingReplica:
         """Record how far the replica is: up to its fetch offset, if its leader epoch and history match this log."""
         now_ms = self._ctx.services.clock.monotonic_ms()
         changes, session = self._changes, self._plan.session
-        told: Iterable[tuple[PartitionKey, PartitionFetch]] = self._plan.wanted
+        requested: Iterable[tuple[PartitionKey, PartitionFetch]] = self._plan.wanted
         if changes is not None and session is not None:
             for key in self._plan.forgotten:
                 changes.forget(key)
             if changes.broker_epoch != self._replica_epoch:
                 # The replica has a new broker epoch: record all of its offsets under it.
                 changes.broker_epoch = self._replica_epoch
-                told = session.wanted.items()
+                requested = session.wanted.items()
             changes.contact_ms = now_ms
             if now_ms - changes.looked_at_all_ms > _LOOK_AT_ALL_EVERY_MS:
                 changes.looked_at_all_ms = now_ms
                 changes.due.update(dict.fromkeys(session.wanted))
-        for key, wanted in told:
+        for key, wanted in requested:
             if changes is not None:
                 changes.due[key] = None
             try:

@@ -58,11 +58,11 @@ def consumer_group_heartbeat(
         client_host=ctx.peer.host,
     )
 
-    def told(result: Result[Beat]) -> "ConsumerGroupHeartbeatResponse":
+    def to_response(result: Result[Beat]) -> "ConsumerGroupHeartbeatResponse":
         settings = ctx.services.metadata.group_settings(request.group_id)
         return heartbeat_answer(ctx, response, result, settings.consumer_heartbeat_interval_ms)
 
-    return answer_with(ctx.services.groups.consumer_heartbeat(request.group_id, beat), told)
+    return answer_with(ctx.services.groups.consumer_heartbeat(request.group_id, beat), to_response)
 
 
 def _owned(topics: "tuple[TopicPartitions, ...] | None") -> Assignment | None:

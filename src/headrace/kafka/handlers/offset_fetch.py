@@ -62,15 +62,15 @@ def offset_fetch(ctx: Context, request: "OffsetFetchRequest") -> "OffsetFetchRes
         )
 
     def answer(results: list[Result[Offsets]]) -> "OffsetFetchResponse":
-        told = [_group(ctx, keys, group, result) for group, result in zip(groups, results, strict=True)]
+        answers = [_group(ctx, keys, group, result) for group, result in zip(groups, results, strict=True)]
         if ctx.version < _GROUPS_FROM:
-            return make(ctx.schema.OffsetFetchResponse, throttle_time=NO_THROTTLE, **told[0])
+            return make(ctx.schema.OffsetFetchResponse, throttle_time=NO_THROTTLE, **answers[0])
         return make(
             ctx.schema.OffsetFetchResponse,
             throttle_time=NO_THROTTLE,
             groups=tuple(
                 make(ctx.schema.OffsetFetchResponseGroup, group_id=group.group_id, **fields)
-                for group, fields in zip(groups, told, strict=True)
+                for group, fields in zip(groups, answers, strict=True)
             ),
         )
 

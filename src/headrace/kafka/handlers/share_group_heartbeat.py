@@ -44,8 +44,8 @@ def share_group_heartbeat(
         client_host=ctx.peer.host,
     )
 
-    def told(result: Result[Beat]) -> "ShareGroupHeartbeatResponse":
+    def to_response(result: Result[Beat]) -> "ShareGroupHeartbeatResponse":
         settings = ctx.services.metadata.group_settings(request.group_id)
         return heartbeat_answer(ctx, response, result, settings.share_heartbeat_interval_ms)
 
-    return answer_with(ctx.services.groups.share_heartbeat(request.group_id, beat), told)
+    return answer_with(ctx.services.groups.share_heartbeat(request.group_id, beat), to_response)

@@ -70,7 +70,7 @@ def streams_group_heartbeat(
         return _refused(ctx, error_code(error), error_message(error))
     groups = ctx.services.groups
     return answer_with(
-        groups.streams_heartbeat(request.group_id, beat), lambda result: _told(ctx, request.group_id, result)
+        groups.streams_heartbeat(request.group_id, beat), lambda result: _to_response(ctx, request.group_id, result)
     )
 
 
@@ -143,7 +143,7 @@ def _internal_topic(topic: "TopicInfo") -> InternalTopic:
     return InternalTopic(topic.name, topic.partitions, topic.replication_factor, settings)
 
 
-def _told(ctx: Context, group_id: str, result: Result[StreamsBeat]) -> "StreamsGroupHeartbeatResponse":
+def _to_response(ctx: Context, group_id: str, result: Result[StreamsBeat]) -> "StreamsGroupHeartbeatResponse":
     if result.error is not None:
         return _refused(ctx, error_code(result.error), error_message(result.error))
     beat, schema = result.get(), ctx.schema
