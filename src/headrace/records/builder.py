@@ -78,9 +78,9 @@ def build_batch(
 
 
 def retain(
-    header: BatchHeader, data: bytes, kept: Sequence[RecordSpan], *, delete_horizon_ms: int | None = None
+    header: BatchHeader, data: bytes, retained: Sequence[RecordSpan], *, delete_horizon_ms: int | None = None
 ) -> bytes:
-    """The compacted batch: only the records at `kept` of its decompressed records `data` are retained.
+    """The compacted batch, with only the records at `retained` of its decompressed records `data`.
 
     Offsets, the last offset delta, the producer's sequence, the codec and each record's timestamp stay. A delete
     horizon, once set, stays too; a new one goes into the base timestamp, where Kafka stores it, and the records'
@@ -89,7 +89,7 @@ def retain(
     """
     attributes = header.attributes
     base_timestamp = header.base_timestamp
-    if not kept:
+    if not retained:
         attributes &= ~(CODEC_MASK | DELETE_HORIZON)
         return seal(header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0), b"")
     shift = 0
@@ -99,13 +99,13 @@ def retain(
         base_timestamp = delete_horizon_ms
     max_timestamp = header.max_timestamp
     if not attributes & LOG_APPEND_TIME:
-        max_timestamp = max(wrap_int64(header.base_timestamp + span.timestamp_delta) for span in kept)
+        max_timestamp = max(wrap_int64(header.base_timestamp + span.timestamp_delta) for span in retained)
     body = b"".join(
         _sized(b"\x00" + _varint[wrap_int64(span.timestamp_delta + shift)] + data[span.tail : span.end])
-        for span in kept
+        for span in retained
     )
     header = header._replace(
-        attributes=attributes, base_timestamp=base_timestamp, max_timestamp=max_timestamp, record_count=len(kept)
+        attributes=attributes, base_timestamp=base_timestamp, max_timestamp=max_timestamp, record_count=len(retained)
     )
     return seal(header, compress(header.codec, body))
 

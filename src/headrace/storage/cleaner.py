@@ -53,7 +53,7 @@ class Cleaned(NamedTuple):
     bytes_before: int
     bytes_after: int
     records_read: int
-    records_kept: int
+    records_retained: int
 
 
 class _State:
@@ -325,10 +325,16 @@ class Cleaner:
         state.next_horizon_ms = compactor.next_horizon_ms
         await self._run(lambda: _write_checkpoint(log, state))
         result = Cleaned(
-            first_dirty, offsets.end_offset, bytes_before, bytes_after, compactor.records_read, compactor.records_kept
+            first_dirty,
+            offsets.end_offset,
+            bytes_before,
+            bytes_after,
+            compactor.records_read,
+            compactor.records_retained,
         )
         _log.info("compacted %s up to offset %d: %d of %d records retained, %d of %d bytes", log.directory.name,
-                  result.clean_until, result.records_kept, result.records_read, bytes_after, bytes_before)  # fmt: skip
+                  result.clean_until, result.records_retained, result.records_read,
+                  bytes_after, bytes_before)  # fmt: skip
         return result
 
     async def _compact_some(

@@ -96,7 +96,7 @@ class Compactor:
     pause: Callable[[], None]
     """Called every few dozen records, so that a busy pass lets other threads run."""
     records_read: int = 0
-    records_kept: int = 0
+    records_retained: int = 0
     next_horizon_ms: int | None = None
     """The earliest time at which another pass could remove a tombstone or a marker."""
     dropped_markers: list[int] = field(default_factory=list)
@@ -134,7 +134,7 @@ class Compactor:
             horizon_ms = self.now_ms + self.delete_retention_ms
             self._expect(horizon_ms)
             data = decompressed(batch, header)
-            self.records_kept += header.record_count
+            self.records_retained += header.record_count
             return retain(header, data, tuple(spans(data, header)), delete_horizon_ms=horizon_ms)
         if self.now_ms < header.base_timestamp:
             self._expect(header.base_timestamp)
@@ -148,7 +148,7 @@ class Compactor:
         horizon_ms = header.base_timestamp if has_horizon else self.now_ms + self.delete_retention_ms
         tombstones_stay = not has_horizon or self.now_ms < horizon_ms
         is_superseded, base_offset = self.offsets.is_superseded, header.base_offset
-        kept = []
+        retained = []
         has_tombstone = False
         for index, span in enumerate(spans(data, header)):
             if index % _RECORDS_PER_PAUSE == _RECORDS_PER_PAUSE - 1:
@@ -159,18 +159,18 @@ class Compactor:
                 if not tombstones_stay:
                     continue
                 has_tombstone = True
-            kept.append(span)
-        if not kept and not self._is_last_of_producer(header):
+            retained.append(span)
+        if not retained and not self._is_last_of_producer(header):
             return None
-        self.records_kept += len(kept)
+        self.records_retained += len(retained)
         if has_tombstone:
             self._expect(horizon_ms)
             if not has_horizon:
-                return retain(header, data, kept, delete_horizon_ms=horizon_ms)
-        return batch if len(kept) == header.record_count else retain(header, data, kept)
+                return retain(header, data, retained, delete_horizon_ms=horizon_ms)
+        return batch if len(retained) == header.record_count else retain(header, data, retained)
 
     def _keep(self, batch: Buffer, header: BatchHeader) -> Buffer:
-        self.records_kept += header.record_count
+        self.records_retained += header.record_count
         return batch
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:

@@ -125,8 +125,8 @@ class SparseIndex:
         def dropped(entry: IndexEntry) -> bool:
             return (key is not None and entry.key >= key) or (value is not None and entry.value >= value)
 
-        kept = bisect_left(range(len(self)), True, key=lambda i: dropped(self._entry_at(i)))
-        self.keep_first(kept)
+        count = bisect_left(range(len(self)), True, key=lambda i: dropped(self._entry_at(i)))
+        self.keep_first(count)
 
     def clear(self) -> None:
         self.keep_first(0)

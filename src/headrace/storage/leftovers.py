@@ -63,11 +63,11 @@ def put_repaired(disk: Disk, repaired: Path) -> None:
 def keep_as_corrupt(disk: Disk, damaged: Path) -> None:
     """Rename a file to `.corrupt`, under which the broker neither reads nor deletes it."""
     names = disk.files(damaged.parent)
-    kept, number = damaged.name + CORRUPT, 1
-    while kept in names:
+    name, number = damaged.name + CORRUPT, 1
+    while name in names:
         number += 1
-        kept = f"{damaged.name}{CORRUPT}{number}"
-    disk.rename(damaged, damaged.with_name(kept))
+        name = f"{damaged.name}{CORRUPT}{number}"
+    disk.rename(damaged, damaged.with_name(name))
 
 
 def _put_swap(disk: Disk, swap: Path, names: dict[str, int]) -> None:

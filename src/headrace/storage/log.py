@@ -347,7 +347,7 @@ class Log:
         if well:
             self._state.snapshots.note_written(snapshots)
         else:
-            self._state.snapshots.give_back(snapshots)
+            self._state.snapshots.return_pending(snapshots)
 
     def expire_producers(self, expiry_ms: int) -> int:
         """Remove producers that were idle for `expiry_ms`; returns how many."""

@@ -85,7 +85,7 @@ class SegmentRepair:
                          last.end - last.position, last.position, last.from_offset, last.reason)  # fmt: skip
             self._cut(i, last.position)
         elif ends_here:
-            self._set_aside_behind(i, last)
+            self._rename_later_segments(i, last)
             damages.pop()
             if last.position < size:
                 damages.append(last._replace(end=size, to_offset=None))
@@ -100,7 +100,7 @@ class SegmentRepair:
             if segment.size
         )
 
-    def _set_aside_behind(self, i: int, damage: Damage) -> None:
+    def _rename_later_segments(self, i: int, damage: Damage) -> None:
         """End the log with the damaged segment `i`. The files of later segments are renamed."""
         _log.error("%s ends at offset %d, where bytes are missing (%s): later files are renamed to %s; "
                    "other replicas may have it", self._directory, damage.from_offset, damage.reason,

@@ -95,8 +95,8 @@ class SegmentList:
 
     def forget_old_positions(self) -> None:
         """Drop all but the positions of the newest batches."""
-        kept = POSITIONS_MAX // 2
-        self.positions = dict(islice(self.positions.items(), len(self.positions) - kept, None))
+        retained = POSITIONS_MAX // 2
+        self.positions = dict(islice(self.positions.items(), len(self.positions) - retained, None))
 
     def forget_positions(self) -> None:
         """Drop all positions, because the active segment was truncated."""

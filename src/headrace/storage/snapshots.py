@@ -45,7 +45,7 @@ class ProducerSnapshots:
         del self._pending[:count]
 
     def take_pending(self) -> list[PendingSnapshot]:
-        """Transfer the pending snapshots to the caller to write; `note_written` or `give_back` must follow."""
+        """Transfer the pending snapshots to the caller to write; `note_written` or `return_pending` must follow."""
         taken, self._pending = self._pending, []
         return taken
 
@@ -53,7 +53,7 @@ class ProducerSnapshots:
         for offset, _ in snapshots:
             insort(self._stored, offset)
 
-    def give_back(self, snapshots: Sequence[PendingSnapshot]) -> None:
+    def return_pending(self, snapshots: Sequence[PendingSnapshot]) -> None:
         """Return snapshots that could not be written: the next flush writes them."""
         self._pending[:0] = snapshots
 

@@ -27,14 +27,14 @@ def truncate_to(log: LogState, offset: int) -> None:
         truncate_fully(log, offset)
         return
     found = log.segments.locate(offset)
-    kept = [segment for segment in log.segments.all if segment.base_offset <= offset]
-    last = kept[-1]
+    retained = [segment for segment in log.segments.all if segment.base_offset <= offset]
+    last = retained[-1]
     cut_at = found[1] if found is not None and found[0] is last else last.size
     new_end = last.end_before(cut_at)
     try:
         _lower_end(log, new_end)
-        _remove_last(log, log.segments.all[len(kept) :])
-        log.set_segments(kept)
+        _remove_last(log, log.segments.all[len(retained) :])
+        log.set_segments(retained)
         if cut_at < last.size:
             writer = last.writer or last.open_writer()
             writer.truncate(cut_at)

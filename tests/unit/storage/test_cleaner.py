@@ -24,7 +24,7 @@ def test_only_the_last_value_of_each_key_stays() -> None:
     bench.put(("key-0", "active"))
     done = bench.compact()
     assert done is not None
-    assert (done.clean_until, done.records_read, done.records_kept) == (60, 60, 4)
+    assert (done.clean_until, done.records_read, done.records_retained) == (60, 60, 4)
     assert done.bytes_after < done.bytes_before
     assert bench.items() == [
         (54, "key-0", "value-27"), (56, "key-1", "value-28"), (58, "key-2", "value-29"), (59, "other", "29"),

@@ -54,7 +54,7 @@ def test_replaced_records_go_and_the_others_stay_where_they_are(codec: Codec) ->
     work = compactor(map_of(old, new))
     assert contents(work.compact(old, check_batch(old))) == [(2, b"a", b"2")]
     assert work.compact(new, check_batch(new)) is new
-    assert (work.records_read, work.records_kept) == (5, 3)
+    assert (work.records_read, work.records_retained) == (5, 3)
 
 
 def test_a_batch_without_survivors_goes() -> None:
