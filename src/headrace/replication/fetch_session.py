@@ -26,11 +26,11 @@ class Ask(NamedTuple):
 
 
 class FollowerSession:
-    """One session from its first request to its end. `told` is the leader's state once it has all requests."""
+    """One session from its first request to its end. `requested` is the leader's state once it has all requests."""
 
     def __init__(self, replaces: int = 0) -> None:
         """`replaces` is the session that ends when this one begins."""
-        self.told: dict[Key, WantedByReplica] = {}
+        self.requested: dict[Key, WantedByReplica] = {}
         self._session_id = replaces
         self._epoch = 0
 
@@ -55,15 +55,15 @@ class FollowerSession:
         does not retry it by itself.
         """
         if not self.is_begun:
-            self.told.clear()
+            self.requested.clear()
         forgotten: dict[UUID, list[int]] = {}
         for key in gone:
-            if self.told.pop(key, None) is not None and key not in wanted:
+            if self.requested.pop(key, None) is not None and key not in wanted:
                 forgotten.setdefault(key[0], []).append(key[1])
         by_topic: dict[UUID, list[WantedByReplica]] = {}
         for key, part in wanted.items():
-            if self.told.get(key) != part:
-                self.told[key] = part
+            if self.requested.get(key) != part:
+                self.requested[key] = part
                 by_topic.setdefault(key[0], []).append(part)
         return Ask(self._session_id, self._epoch, by_topic, forgotten)
 

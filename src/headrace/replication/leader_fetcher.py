@@ -117,8 +117,8 @@ class LeaderFetcher:
     def follow(self, key: Key, partition: Following, *, is_throttled: bool) -> None:
         followed = self._followed.get(key)
         if followed is not None and followed.partition is partition and followed.is_throttled == is_throttled:
-            told = self._session.told.get(key)
-            if followed.is_ready and told is not None and told.leader_epoch == partition.fetch_position()[0]:
+            requested = self._session.requested.get(key)
+            if followed.is_ready and requested is not None and requested.leader_epoch == partition.fetch_position()[0]:
                 # Only something else about the topic has changed.
                 return
         if followed is None or followed.partition is not partition:
@@ -175,7 +175,7 @@ class LeaderFetcher:
             return False
         if self._flights:
             return self._session.is_begun and bool(self._due or self._gone)
-        return bool(self._due or self._session.told)
+        return bool(self._due or self._session.requested)
 
     def _send(self) -> None:
         session = self._session
@@ -190,7 +190,7 @@ class LeaderFetcher:
             flight.overtaken.update(
                 (topic_id, index) for topic_id, indexes in ask.forgotten.items() for index in indexes
             )
-        if not session.told:
+        if not session.requested:
             # No partition is left to be fetched: a later session replaces this one.
             self._session = session.successor()
         elif ask.is_news or not self._flights:
@@ -278,8 +278,8 @@ class LeaderFetcher:
         return True
 
     def _take_part(self, key: Key, part: FetchedRecords) -> None:
-        followed, told = self._followed.get(key), self._session.told.get(key)
-        if followed is None or told is None or not followed.is_ready:
+        followed, requested = self._followed.get(key), self._session.requested.get(key)
+        if followed is None or requested is None or not followed.is_ready:
             return
         if part.error_code and part.error_code != _OUT_OF_RANGE:
             # The two brokers have different metadata: the one that is behind gets the update from the store.
@@ -288,7 +288,7 @@ class LeaderFetcher:
         partition = followed.partition
         try:
             epoch, offset, _, _ = partition.fetch_position()
-            if (epoch, offset) != (told.leader_epoch, told.offset):
+            if (epoch, offset) != (requested.leader_epoch, requested.offset):
                 # The position has changed since the request.
                 self._due[key] = None
                 return

@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 _ALONE = BrokerId(0)
 
 
-def _nobody(_: "Partition") -> None:
+def _ignore_joinable(_: "Partition") -> None:
     """Does nothing: with a single replica there are no ISR changes."""
 
 
@@ -72,7 +72,7 @@ class Partition(Copying):
         checkpoint) it is idle until its role is set.
         """
         super().__init__(topic, index, topic_id, log, leader_epoch, appended=appended)
-        self.on_joinable: Callable[[Partition], None] = _nobody
+        self.on_joinable: Callable[[Partition], None] = _ignore_joinable
         """Called when a follower has caught up and may join the ISR."""
         self.on_damaged: Callable[[Partition, int], None] = _said
         """Called with the offset of a batch that is damaged on this broker's disk."""

@@ -23,7 +23,7 @@ _FETCH_VERSIONS = (7, 12)
 _LIST_OFFSETS_VERSION = 7
 _OFFSET_COMMIT_VERSION = 9
 _OFFSET_FETCH_VERSION = 7
-_NOBODY = -1
+_NO_REPLICA = -1
 
 
 class OffsetAt(NamedTuple):
@@ -53,7 +53,7 @@ def _ask_offsets(
     def build(schema: ModuleType) -> Any:
         return make(
             schema.ListOffsetsRequest,
-            replica_id=_NOBODY,
+            replica_id=_NO_REPLICA,
             isolation_level=isolation,
             topics=tuple(
                 make(
@@ -123,7 +123,7 @@ def send_fetch(
         )
         return make(
             schema.FetchRequest,
-            replica_id=_NOBODY,
+            replica_id=_NO_REPLICA,
             max_wait=from_ms(max_wait_ms),
             min_bytes=min_bytes,
             max_bytes=max_bytes,

@@ -38,4 +38,4 @@ def test_what_is_gone_and_wanted_again_at_the_same_offset_is_said_again() -> Non
     session = begun()
     ask = session.tell({KEY: wanted(0)}, [KEY])
     assert (ask.wanted, ask.forgotten) == ({TOPIC: [wanted(0)]}, {})
-    assert session.told[KEY] == wanted(0)
+    assert session.requested[KEY] == wanted(0)
