@@ -207,7 +207,7 @@ def _drain_moves(
     racks = topics.placement_candidates(image)
     load = topics.replicas_by_broker(image)
     moves: dict[PartitionKey, PartitionState] = {}
-    under_way = 0
+    in_progress = 0
     waiting: list[tuple[PartitionKey, TopicPartition, PartitionState]] = []
     for topic, index, before in _all(image):
         key = (topic.topic_id, index)
@@ -215,20 +215,20 @@ def _drain_moves(
         partition = TopicPartition(topic.name, PartitionIndex(index))
         is_changed = state is not before  # One change at a time: the partition is examined again after this one.
         if not draining.isdisjoint(state.removing):
-            under_way += 1
+            in_progress += 1
             lost = [broker for broker in state.adding if broker not in racks]
             if lost and not is_changed and (move := _replacement(racks, partition, state, lost, load)) is not None:
                 moves[key] = move
         elif not draining.isdisjoint(state.replicas) and image.can_lead(state.leader) and not is_changed:
             waiting.append((key, partition, state))
     for key, partition, state in waiting:
-        if under_way >= MOVES_AT_ONCE:
+        if in_progress >= MOVES_AT_ONCE:
             break
         leaving = [broker for broker in reassignment.target(state) if broker in draining]
         if (move := _replacement(racks, partition, state, leaving, load)) is not None:
             moves[key] = move
             load.update(move.adding)
-            under_way += 1
+            in_progress += 1
     return moves
 
 
@@ -253,9 +253,9 @@ def _growth_moves(
     image: ClusterImage, topic: TopicImage, factor: int, changed: Mapping[PartitionKey, PartitionState]
 ) -> dict[PartitionKey, PartitionState]:
     """The next reassignments that raise a topic's replication factor, up to `MOVES_AT_ONCE` at a time."""
-    under_way = sum(state.is_reassigning for state in topic.partitions)
+    in_progress = sum(state.is_reassigning for state in topic.partitions)
     short = [index for index, state in enumerate(topic.partitions) if len(state.replicas) < factor]
-    if not short or under_way >= MOVES_AT_ONCE:
+    if not short or in_progress >= MOVES_AT_ONCE:
         return {}
     racks = topics.placement_candidates(image)
     load = topics.replicas_by_broker(image)
@@ -269,7 +269,7 @@ def _growth_moves(
         if move is not state:
             moves[key] = move
             load.update(move.adding)
-            if under_way + len(moves) >= MOVES_AT_ONCE:
+            if in_progress + len(moves) >= MOVES_AT_ONCE:
                 break
     return moves
 

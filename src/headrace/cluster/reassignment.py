@@ -26,7 +26,7 @@ def target(state: PartitionState) -> tuple[BrokerId, ...]:
 
 
 def begun(state: PartitionState, wanted: Sequence[BrokerId]) -> PartitionState:
-    """The state with a reassignment to `wanted` under way; the same state if there is nothing to do.
+    """The state with a reassignment to `wanted` in progress; the same state if there is nothing to do.
 
     A new reassignment replaces a running one: a replica that only the old one added is dropped at once, unless it is in
     sync already; then it is removed with the others on completion.

@@ -63,7 +63,7 @@ class StoreWatcher:
         self._shown = ABSENT
         self._listeners: list[Listener] = []
         self._waiters: list[tuple[Revision, asyncio.Future[None]]] = []
-        self._commits_under_way = 0
+        self._commits_in_flight = 0
         self._failures: dict[Revision, Exception] = {}
         """Listeners' failures on changes that were delivered before the store answered their commit."""
         self._task: asyncio.Task[None] | None = None
@@ -117,7 +117,7 @@ class StoreWatcher:
         """Commit one transaction; `StoreConflict` if a comparison does not hold. Re-raises a listener's exception."""
         if self._task is None or self._task.done():
             raise StoreUnavailable("the watch on the metadata store has ended: restart the broker")
-        self._commits_under_way += 1
+        self._commits_in_flight += 1
         try:
             revision = await self._store.commit(compares, writes)
             if revision is None:
@@ -125,8 +125,8 @@ class StoreWatcher:
             if (failure := self._failures.get(revision)) is not None:
                 raise failure
         finally:
-            self._commits_under_way -= 1
-            if not self._commits_under_way:
+            self._commits_in_flight -= 1
+            if not self._commits_in_flight:
                 self._failures.clear()
         if self._shown < revision:
             if self._task.done():
@@ -270,7 +270,7 @@ class StoreWatcher:
         """Wake the commits waiting for changes up to `revision`; the one at `revision` gets `failure`."""
         due = [waiter for waiter in self._waiters if waiter[0] <= revision]
         self._waiters = [waiter for waiter in self._waiters if waiter[0] > revision]
-        if failure is not None and self._commits_under_way:
+        if failure is not None and self._commits_in_flight:
             self._failures[revision] = failure
         for wanted, shown in due:
             if shown.done():
