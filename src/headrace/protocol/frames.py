@@ -97,7 +97,7 @@ class FrameReader:
         if self._got == len(room):
             larger = self._pool.take(self._larger(room))
             larger[: self._got] = room
-            self._pool.give_back(room)
+            self._pool.release(room)
             self._room = room = larger
         return memoryview(room)[self._got : self._size]
 
@@ -118,7 +118,7 @@ class FrameReader:
             room = frame.obj
             frame.release()
             if isinstance(room, bytearray):
-                self._pool.give_back(room)
+                self._pool.release(room)
 
     def _larger(self, room: bytearray) -> int:
         return min(self._size, _GROWTH * len(room))

@@ -5,15 +5,15 @@ time but not correctness.
 """
 
 _SMALLEST_BYTES = 64 * 1024
-_LARGEST_KEPT_BYTES = 8 * 1024 * 1024
+_LARGEST_POOLED_BYTES = 8 * 1024 * 1024
 
 
 class BufferPool:
-    """Reuses buffers, up to a total of `kept_bytes_max` free bytes."""
+    """Reuses buffers, up to a total of `free_bytes_max` free bytes."""
 
-    def __init__(self, kept_bytes_max: int = 32 * 1024 * 1024) -> None:
-        self._kept_bytes_max = kept_bytes_max
-        self._kept_bytes = 0
+    def __init__(self, free_bytes_max: int = 32 * 1024 * 1024) -> None:
+        self._free_bytes_max = free_bytes_max
+        self._free_bytes = 0
         self._free: dict[int, list[bytearray]] = {}
 
     def take(self, size: int) -> bytearray:
@@ -21,21 +21,21 @@ class BufferPool:
         capacity = _capacity_for(size)
         free = self._free.get(capacity)
         if free:
-            self._kept_bytes -= capacity
+            self._free_bytes -= capacity
             return free.pop()
         return bytearray(capacity)
 
-    def give_back(self, buffer: bytearray) -> None:
+    def release(self, buffer: bytearray) -> None:
         """Return a buffer for reuse: no view of it may be used after this call."""
         capacity = len(buffer)
-        if capacity > _LARGEST_KEPT_BYTES or self._kept_bytes + capacity > self._kept_bytes_max:
+        if capacity > _LARGEST_POOLED_BYTES or self._free_bytes + capacity > self._free_bytes_max:
             return
-        self._kept_bytes += capacity
+        self._free_bytes += capacity
         self._free.setdefault(capacity, []).append(buffer)
 
 
 def _capacity_for(size: int) -> int:
     """The next power of two, so that few sizes suffice; the exact size if it is too large for the pool."""
-    if size > _LARGEST_KEPT_BYTES:
+    if size > _LARGEST_POOLED_BYTES:
         return size
     return max(_SMALLEST_BYTES, 1 << (size - 1).bit_length())

@@ -7,7 +7,7 @@ import sys
 _THREAD_SWITCH_S = 0.0005
 """How long a worker thread may block the event loop: Python's default of 5 ms would be visible to clients."""
 _GC_THRESHOLDS = (50_000, 20, 100)
-"""Requests create thousands of short-lived objects and no cycles: collecting as often as by default finds nothing."""
+"""Requests create thousands of objects, soon freed, and no cycles: collecting as often as by default finds nothing."""
 
 
 def tune_process() -> None:
