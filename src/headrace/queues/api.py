@@ -104,7 +104,7 @@ class Queues(Protocol):
         not in flight any more, or, unless `any_receipt` is accepted, with another receipt."""
         ...
 
-    async def give_back(self, name: str, wanted: Sequence[tuple[str, int | None, str]]) -> Failures:
+    async def nack(self, name: str, wanted: Sequence[tuple[str, int | None, str]]) -> Failures:
         """Return messages that failed: receipt, how long to hide it (None: by the queue's retry policy), and the
         reason, which goes with it to the dead-letter queue."""
         ...

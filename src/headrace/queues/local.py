@@ -45,8 +45,8 @@ class LocalQueue:
     async def extend(self, wanted: Sequence[tuple[str, int]], *, any_receipt: bool) -> Failures:
         return await self.hosted.extend(wanted, any_receipt=any_receipt)
 
-    async def give_back(self, wanted: Sequence[tuple[str, int | None, str]]) -> Failures:
-        return await self.hosted.give_back(wanted)
+    async def nack(self, wanted: Sequence[tuple[str, int | None, str]]) -> Failures:
+        return await self.hosted.nack(wanted)
 
     async def peek(self, wanted: Filter, after_offset: int) -> list[Peeked]:
         return await self.hosted.peek(wanted, after_offset)

@@ -125,7 +125,7 @@ async def perform(queue: QueueOperations, call: AnyQueueCall) -> Any:
         case ExtendCall(_, extensions, any_receipt):
             return _encoded(await queue.extend(extensions, any_receipt=any_receipt))
         case GiveBackCall(_, returns):
-            return _encoded(await queue.give_back(returns))
+            return _encoded(await queue.nack(returns))
         case PeekCall(_, wanted, after_offset):
             return await queue.peek(wanted, after_offset)
         case PurgeCall(_, asked):
@@ -160,7 +160,7 @@ class WaitingLanes:
         self._made[leader] += 1
         return f"queues-wait-{self._made[leader]}"
 
-    def give_back(self, leader: BrokerId, lane: str) -> None:
+    def release(self, leader: BrokerId, lane: str) -> None:
         self._free[leader].append(lane)
 
 
@@ -193,7 +193,7 @@ class RemoteQueue:
     async def extend(self, wanted: Sequence[tuple[str, int]], *, any_receipt: bool) -> Failures:
         return await self._settle(ExtendCall(self._name, list(wanted), any_receipt))
 
-    async def give_back(self, wanted: Sequence[tuple[str, int | None, str]]) -> Failures:
+    async def nack(self, wanted: Sequence[tuple[str, int | None, str]]) -> Failures:
         return await self._settle(GiveBackCall(self._name, list(wanted)))
 
     async def peek(self, wanted: Filter, after_offset: int) -> list[Peeked]:
@@ -247,7 +247,7 @@ class RemoteQueue:
             if not is_usable:
                 # The receiver is gone. The leader sees that by the closed connection, and returns what it leased to it.
                 await self._peers.forget(self._leader, lane)
-            self._lanes.give_back(self._leader, lane)
+            self._lanes.release(self._leader, lane)
 
     async def _poll(self, options: ReceiveOptions, wait_ms: int) -> list[Received]:
         deadline_ms = self._clock.monotonic_ms() + wait_ms

@@ -223,9 +223,9 @@ class QueueService:
         _check_count(wanted)
         return await self._router.route(name, lambda queue: queue.extend(wanted, any_receipt=any_receipt))
 
-    async def give_back(self, name: str, wanted: Sequence[tuple[str, int | None, str]]) -> Failures:
+    async def nack(self, name: str, wanted: Sequence[tuple[str, int | None, str]]) -> Failures:
         _check_count(wanted)
-        return await self._router.route(name, lambda queue: queue.give_back(wanted))
+        return await self._router.route(name, lambda queue: queue.nack(wanted))
 
     async def peek(self, name: str, wanted: Filter, after_offset: int = -1) -> list[Peeked]:
         return await self._router.route(name, lambda queue: queue.peek(wanted, after_offset))

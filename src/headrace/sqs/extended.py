@@ -135,9 +135,9 @@ async def _extend(call: SqsRequest, asked: wire.Extend) -> wire.Outcomes:
     return _outcomes(await call.queues.extend(asked.queue, asked.wanted))
 
 
-async def _give_back(call: SqsRequest, asked: wire.GiveBack) -> wire.Outcomes:
+async def _nack(call: SqsRequest, asked: wire.GiveBack) -> wire.Outcomes:
     _check_count(len(asked.wanted))
-    return _outcomes(await call.queues.give_back(asked.queue, asked.wanted))
+    return _outcomes(await call.queues.nack(asked.queue, asked.wanted))
 
 
 def _check_count(number: int) -> None:
@@ -187,7 +187,7 @@ _WORK: dict[type[msgspec.Struct], Callable[[SqsRequest, Any], Awaitable[Any]]] =
     wire.Receive: _receive,
     wire.Acknowledge: _acknowledge,
     wire.Extend: _extend,
-    wire.GiveBack: _give_back,
+    wire.GiveBack: _nack,
     wire.Peek: _peek,
     wire.Purge: _purge,
     wire.Count: _count,

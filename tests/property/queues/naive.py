@@ -34,7 +34,7 @@ class Message:
     passed_by: set[int] = field(default_factory=set)
     """The messages that were received while this one could have been."""
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Nobody moves it."""
         if self.is_held and self.state == IN_FLIGHT:
             self.state = AVAILABLE
@@ -191,8 +191,8 @@ class NaiveQueue:
         if message.first_received_ms is None:
             message.first_received_ms = self.now_ms
 
-    def let_go(self, message: Message) -> None:
-        message.let_go()
+    def release(self, message: Message) -> None:
+        message.release()
         message.position = max(self.messages) + 1
         self.age(message)
 
@@ -228,7 +228,7 @@ class NaiveQueue:
         plain = settings.retry_backoff_ms * settings.retry_backoff_factor ** (message.attempt - 1)
         return int(min(plain, settings.retry_backoff_max_ms))
 
-    def give_back(self, offset: int, delay_ms: int | None) -> None:
+    def nack(self, offset: int, delay_ms: int | None) -> None:
         message = self.messages[offset]
         if delay_ms is None:
             delay_ms = self.backoff_ms(message)

@@ -197,8 +197,8 @@ class Engines(RuleBasedStateMachine):
                 self.engine.moved(message.offset)
                 message.state = DONE
             else:
-                self.engine.let_go(message.offset, self.now_ms)
-                self.naive.let_go(message)
+                self.engine.release(message.offset, self.now_ms)
+                self.naive.release(message)
 
     def settle_retention(self) -> None:
         """Retention may be late: what the engine has let go already is gone."""
@@ -257,22 +257,22 @@ class Engines(RuleBasedStateMachine):
                 message.passed_by.clear()
                 self.naive.age(message)
             elif is_leased:
-                self.naive.give_back(message.offset, 0)
+                self.naive.nack(message.offset, 0)
 
     @rule(which=some, delay=st.none() | steps, is_stale=st.sampled_from([False, False, False, True]))
-    def give_back(self, which: int, delay: int | None, is_stale: bool) -> None:
+    def nack(self, which: int, delay: int | None, is_stale: bool) -> None:
         message = self.one_of(which, is_received=True)
         if message is None:
             return
         attempt, delay_ms = message.attempt - is_stale, None if delay is None else delay * STEP_MS
         is_leased = self.naive.is_leased(message.offset, attempt)
         try:
-            self.engine.give_back(message.offset, attempt, self.now_ms, delay_ms)
+            self.engine.nack(message.offset, attempt, self.now_ms, delay_ms)
         except NotInFlight:
             assert not is_leased
         else:
             assert is_leased
-            self.naive.give_back(message.offset, delay_ms)
+            self.naive.nack(message.offset, delay_ms)
 
     @rule()
     def bury_the_dead(self) -> None:
@@ -355,7 +355,7 @@ class Engines(RuleBasedStateMachine):
         self.naive.advance(self.now_ms + passing * STEP_MS)
         for versions in (self.naive.messages, self.committed, *self.snapshots):
             for message in versions.values():
-                message.let_go()
+                message.release()
         self.engine = self.new_engine()
         self.engine.load([InternalRecord(key, value) for key, value in self.kept.items()])
         self.engine.drop_before(self.log_start)
@@ -428,7 +428,7 @@ class Engines(RuleBasedStateMachine):
             lambda rng: self.carry_again(rng.randint(1, 2), rng.randint(1, 4)): 1,
             lambda rng: self.acknowledge(rng.randrange(1000), rarely(rng)): 5,
             lambda rng: self.extend(rng.randrange(1000), time(rng), rarely(rng)): 3,
-            lambda rng: self.give_back(rng.randrange(1000), rng.choice([None, time(rng)]), rarely(rng)): 4,
+            lambda rng: self.nack(rng.randrange(1000), rng.choice([None, time(rng)]), rarely(rng)): 4,
             lambda rng: self.acknowledge_some(
                 rng.randrange(1000), rng.randint(1, 6), rarely(rng), rng.random() < 0.5
             ): 2,
@@ -478,8 +478,8 @@ class Engines(RuleBasedStateMachine):
         if not hasattr(self, "engine"):
             return
         for message in self.held():
-            self.engine.let_go(message.offset, self.now_ms)
-            self.naive.let_go(message)
+            self.engine.release(message.offset, self.now_ms)
+            self.naive.release(message)
         for _ in range(200):
             if not self.naive.live():
                 break

@@ -42,8 +42,8 @@ class Driven:
         if failure is not None:
             raise failure
 
-    def give_back(self, offset: int, attempt: int = 1, delay_ms: int | None = None, reason: str = "") -> int:
-        return self.engine.give_back(offset, attempt, self.now_ms, delay_ms, reason)
+    def nack(self, offset: int, attempt: int = 1, delay_ms: int | None = None, reason: str = "") -> int:
+        return self.engine.nack(offset, attempt, self.now_ms, delay_ms, reason)
 
     def extend(self, offset: int, visibility_ms: int, attempt: int = 1) -> int:
         return self.engine.extend(offset, attempt, visibility_ms, self.now_ms)

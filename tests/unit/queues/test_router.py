@@ -106,7 +106,7 @@ def test_everything_can_be_asked_of_any_broker(broker: QueueBroker, other: Elsew
         none, failure = await other.extend(name, [(got.receipt, 700_000), ("nonsense", 1)])
         assert none is None
         assert isinstance(failure, InvalidReceipt)
-        assert await other.give_back(name, [(got.receipt, None, "why")]) == [None]
+        assert await other.nack(name, [(got.receipt, None, "why")]) == [None]
         (letter,) = await other.receive(dead, ReceiveOptions(1, 20_000))
         assert await other.extend(dead, [(letter.receipt, 0)]) == [None]
         move = await other.start_move(dead, None, Filter(reason_contains="why"), per_second=100)

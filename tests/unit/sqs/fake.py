@@ -178,8 +178,8 @@ class FakeQueues:
         self.asked.append(("extend", list(wanted)))
         return [_refusal(receipt) for receipt, _ in wanted]
 
-    async def give_back(self, name: str, wanted: Sequence[tuple[str, int | None, str]]) -> Failures:
-        self.asked.append(("give_back", list(wanted)))
+    async def nack(self, name: str, wanted: Sequence[tuple[str, int | None, str]]) -> Failures:
+        self.asked.append(("nack", list(wanted)))
         return [None for _ in wanted]
 
     async def peek(self, name: str, wanted: Filter, after_offset: int = -1) -> list[Peeked]:

@@ -337,7 +337,7 @@ def test_calls_of_the_sdk() -> None:
             [None, wire.Problem("NotInFlight", "gone")]
         )
         assert await call(client, wire.GiveBack("jobs", [("0-1", None, "why")])) == wire.Outcomes([None])
-        assert client.queues.asked[-1] == ("give_back", [("0-1", None, "why")])
+        assert client.queues.asked[-1] == ("nack", [("0-1", None, "why")])
         peeked = await call(client, wire.Peek("jobs", wire.Filter(ids=["id-1"], limit=3), 5))
         assert isinstance(peeked, wire.AllPeeked)
         assert client.queues.asked[-1] == ("peek", wire.Filter(ids=["id-1"], limit=3), 5)

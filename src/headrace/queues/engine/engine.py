@@ -20,7 +20,7 @@ How it is driven. Times are wall time in ms that never goes back.
 - Records below `log_start`, read after `take_changes` and used when those entries are committed, are not needed.
 
 Attempts are counted with each receive, from 1; offset and attempt are a receipt. A receipt is valid for `acknowledge`
-and `extend` until the message is received again; for `give_back`, and for `acknowledge` in a fifo queue, only while the
+and `extend` until the message is received again; for `nack`, and for `acknowledge` in a fifo queue, only while the
 message is in flight: `NotInFlight` otherwise.
 
 Nothing starves: a message that came back is received after those that are available. While a message is available, no
@@ -246,7 +246,7 @@ class Engine:
             inventory.leases.lease_again(offset, held, now_ms + visibility_ms)
         return held.until_ms
 
-    def give_back(self, offset: int, attempt: int, now_ms: int, delay_ms: int | None = None, reason: str = "") -> int:
+    def nack(self, offset: int, attempt: int, now_ms: int, delay_ms: int | None = None, reason: str = "") -> int:
         """The message failed, and is hidden for the delay, by default that of the queue's retry policy; until when."""
         held = self._leased(offset, attempt, now_ms)
         if delay_ms is None:
@@ -264,7 +264,7 @@ class Engine:
     # -- moving
 
     def hold(self, wanted: Sequence[tuple[int, bytes]], now_ms: int) -> list[int]:
-        """Reserve messages, given with their groups, for a transfer until they are `moved` or `let_go`: those that a
+        """Reserve messages, given with their groups, for a transfer until they are `moved` or `release`: those that a
         receiver could get now. That is neither counted as a receive nor persisted: after a restart they are to be held
         again."""
         self._lifecycle.due(now_ms)
@@ -273,7 +273,7 @@ class Engine:
             self._inventory.begin_move(offset)
         return held
 
-    def let_go(self, offset: int, now_ms: int) -> None:
+    def release(self, offset: int, now_ms: int) -> None:
         """A message that was held stays in this queue."""
         self._lifecycle.due(now_ms)
         if offset in self._inventory.moving:

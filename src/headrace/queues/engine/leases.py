@@ -96,7 +96,7 @@ class Leases:
         self._push(offset, until_ms)
         self._persist_alone(offset)
 
-    def give_back(self, offset: int, held: LeaseRecord, until_ms: int, reason: str, *, is_hidden: bool) -> None:
+    def end(self, offset: int, held: LeaseRecord, until_ms: int, reason: str, *, is_hidden: bool) -> None:
         """End a lease: the message is hidden until then, or available (or dead) from now on."""
         held.is_leased, held.until_ms, held.reason = False, until_ms, reason
         self.leased -= 1

@@ -49,7 +49,7 @@ class Lifecycle:
         inventory = self._inventory
         if self._is_at_limit(held) or offset in inventory.expired:
             delay_ms = 0
-        inventory.leases.give_back(offset, held, now_ms + max(0, delay_ms), reason, is_hidden=delay_ms > 0)
+        inventory.leases.end(offset, held, now_ms + max(0, delay_ms), reason, is_hidden=delay_ms > 0)
         self._came_back(offset, held)
 
     def backoff_ms(self, attempt: int) -> int:

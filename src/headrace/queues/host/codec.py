@@ -228,11 +228,11 @@ def moved_record(
     of a dead letter in all queues so far. A dead letter keeps its send time; its retention counts from now
     on, since it is due now. It has the headers of `model.failure_headers`, and no other moved message has.
     """
-    receives, kept = attempts, without_failure(message.headers)
+    receives, copied = attempts, without_failure(message.headers)
     if origin.stream == queued.DEAD_LETTERS:
         receives += queued.receives_before(message.headers, queued.read_origin(message.origin))
         reason, failure = read_reason(reason)
-        kept += [(name, value.encode()) for name, value in failure_headers(reason, failure, attempts)]
+        copied += [(name, value.encode()) for name, value in failure_headers(reason, failure, attempts)]
     origin_fields = {
         "queue": origin.queue,
         "topic_id": origin.topic_id.hex,
@@ -254,7 +254,7 @@ def moved_record(
         headers.append((queued.GROUP, message.group))
     if message.dedupe is not None:
         headers.append((queued.DEDUPE, message.dedupe.encode()))
-    headers.extend(header for header in kept if header[0] != queued.ATTEMPT)
+    headers.extend(header for header in copied if header[0] != queued.ATTEMPT)
     return Record(0, message.sent_at_ms if keeps_send_time else now_ms, message.key, message.body, tuple(headers))
 
 

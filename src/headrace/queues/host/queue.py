@@ -80,7 +80,7 @@ class HostedQueue:
             messages = await self._read(leases)
             await self.host.persisted()
         except BaseException:
-            self._receivers.give_back(leases)
+            self._receivers.undo(leases)
             raise
         self._remember_attempt(options.attempt_id, leases)
         return self._bounded(messages)
@@ -92,7 +92,7 @@ class HostedQueue:
             size_bytes += len(message.body)
             if at and size_bytes > _ANSWER_BYTES:
                 over = [self._receipts.read(each.receipt) for each in messages[at:]]
-                self._receivers.give_back([Lease(receipt.offset, receipt.attempt, 0, 0) for receipt in over])
+                self._receivers.undo([Lease(receipt.offset, receipt.attempt, 0, 0) for receipt in over])
                 return messages[:at]
         return messages
 
@@ -128,10 +128,10 @@ class HostedQueue:
                 if look is None or look.state != "in flight" or look.attempt != lease.attempt:
                     break
             else:
-                return [self._leased_anew(lease, visibility_ms) for lease in leases]
+                return [self._renewed(lease, visibility_ms) for lease in leases]
         return ()
 
-    def _leased_anew(self, lease: Lease, visibility_ms: int) -> Lease:
+    def _renewed(self, lease: Lease, visibility_ms: int) -> Lease:
         if visibility_ms <= 0:
             return lease
         try:
@@ -177,10 +177,10 @@ class HostedQueue:
 
         return await self._settle([receipt for receipt, _ in wanted], extend)
 
-    async def give_back(self, wanted: Sequence[tuple[str, int | None, str]]) -> Failures:
+    async def nack(self, wanted: Sequence[tuple[str, int | None, str]]) -> Failures:
         return await self._settle(
             [receipt for receipt, _, _ in wanted],
-            lambda engine, at, receipt, now_ms: engine.give_back(
+            lambda engine, at, receipt, now_ms: engine.nack(
                 receipt.offset, receipt.attempt, now_ms, wanted[at][1], wanted[at][2]
             ),
         )

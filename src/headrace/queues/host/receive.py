@@ -57,12 +57,12 @@ class Receivers:
             # Messages may have come at the same moment.
             return waiting.leases
         except asyncio.CancelledError:
-            self.give_back(waiting.leases)
+            self.undo(waiting.leases)
             raise
         finally:
             self._waiting.pop(waiting, None)
 
-    def give_back(self, leases: Sequence[Lease]) -> None:
+    def undo(self, leases: Sequence[Lease]) -> None:
         """Undo a receive whose receiver is gone: the messages are available at once."""
 
         def decision(engine: Engine, now_ms: int) -> None:

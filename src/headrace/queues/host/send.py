@@ -53,7 +53,7 @@ class SendBudget:
     def _is_full(self, size_bytes: int) -> bool:
         return self._used_bytes > 0 and self._used_bytes + size_bytes > self._limit_bytes
 
-    def give_back(self, size_bytes: int) -> None:
+    def release(self, size_bytes: int) -> None:
         self._used_bytes -= size_bytes
         self._room.set()
 
@@ -83,7 +83,7 @@ class MessageSender:
         try:
             return await self._sent(records, size_bytes)
         finally:
-            self._budget.give_back(size_bytes)
+            self._budget.release(size_bytes)
 
     async def _sent(self, records: Sequence[Record], size_bytes: int) -> list[Sent]:
         self._host.partition.check_leading()

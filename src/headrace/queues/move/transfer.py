@@ -189,4 +189,4 @@ def _moved(page: TransferPage, engine: Engine, now_ms: int) -> None:
 
 def _released(page: TransferPage, engine: Engine, now_ms: int) -> None:
     for each in page.messages:
-        engine.let_go(each.offset, now_ms)
+        engine.release(each.offset, now_ms)

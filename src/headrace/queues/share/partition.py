@@ -141,7 +141,7 @@ class SharePartition:
         self.waiters.advanced()
 
     async def settled(self) -> None:
-        """Returns when no write is under way."""
+        """Wait until no write is in progress."""
         async with self._writing:
             return
 

@@ -33,7 +33,7 @@ async def change_message_visibility(call: SqsRequest, request: ChangeMessageVisi
     wanted = _VisibilityChange(receipt, _visibility_s(request.VisibilityTimeout, "VisibilityTimeout"))
     (failure,) = await _extend(call, info, (wanted,))
     if failure is not None:
-        raise _told_of(failure, wanted, info.name)
+        raise _receipt_error(failure, wanted, info.name)
 
 
 class ChangeMessageVisibilityBatchRequestEntry(msgspec.Struct):
@@ -77,7 +77,7 @@ async def change_message_visibility_batch(
         if failure is None:
             done.append(ChangeMessageVisibilityBatchResultEntry(entry_id))
         else:
-            refused.append(failed(entry_id, _told_of(failure, one, info.name)))
+            refused.append(failed(entry_id, _receipt_error(failure, one, info.name)))
     return ChangeMessageVisibilityBatchResult(done or None, refused or None)
 
 
@@ -87,7 +87,7 @@ async def _extend(call: SqsRequest, info: QueueInfo, wanted: Sequence[_Visibilit
     return await call.queues.extend(info.name, pairs, any_receipt=not info.settings.is_fifo)
 
 
-def _told_of(failure: HeadraceError, wanted: _VisibilityChange, queue: str) -> SqsError:
+def _receipt_error(failure: HeadraceError, wanted: _VisibilityChange, queue: str) -> SqsError:
     match failure:
         case InvalidReceipt():
             return errors.receipt_is_invalid(wanted.receipt)

@@ -23,7 +23,7 @@ async def delete_message(call: SqsRequest, request: DeleteMessage) -> None:
     receipt = required(request.ReceiptHandle, "ReceiptHandle")
     (failure,) = await _acknowledge(call, info, (receipt,))
     if failure is not None:
-        raise _told_of(failure, receipt, info.name)
+        raise _receipt_error(failure, receipt, info.name)
 
 
 class DeleteMessageBatchRequestEntry(msgspec.Struct):
@@ -62,7 +62,7 @@ async def delete_message_batch(call: SqsRequest, request: DeleteMessageBatch) ->
         if failure is None:
             done.append(DeleteMessageBatchResultEntry(entry_id))
         else:
-            refused.append(failed(entry_id, _told_of(failure, receipt, info.name)))
+            refused.append(failed(entry_id, _receipt_error(failure, receipt, info.name)))
     return DeleteMessageBatchResult(done or None, refused or None)
 
 
@@ -72,7 +72,7 @@ async def _acknowledge(call: SqsRequest, info: QueueInfo, receipts: Sequence[str
     return await call.queues.acknowledge(info.name, receipts, any_receipt=not info.settings.is_fifo)
 
 
-def _told_of(failure: HeadraceError, receipt: str, queue: str) -> SqsError:
+def _receipt_error(failure: HeadraceError, receipt: str, queue: str) -> SqsError:
     """The error for a receipt that the queue refused."""
     if isinstance(failure, InvalidReceipt):
         return errors.receipt_is_invalid(receipt)

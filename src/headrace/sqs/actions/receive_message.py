@@ -3,7 +3,7 @@
 - At most ten messages, each hidden from others for the visibility timeout. Waits up to 20 seconds for the first.
 - Attributes are returned only if requested, and absent, not empty, where there are none.
 - The receive count of a dead letter goes on from that in the queues before; that of a message which was moved back to
-  its queue begins anew.
+  its queue begins again from 1.
 - A client that disconnects while it waits leases nothing, so that no message stays invisible for nothing.
 """
 

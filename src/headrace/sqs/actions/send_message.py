@@ -47,7 +47,7 @@ async def send_message(call: SqsRequest, request: SendMessage) -> SendMessageRes
     info = call.find(request.QueueUrl)
     message = _outgoing(call, info, request)
     (sent,) = await call.queues.send(info.name, (message,))
-    return SendMessageResult(*_told(info, request, message, sent))
+    return SendMessageResult(*_result_fields(info, request, message, sent))
 
 
 class SendMessageBatchRequestEntry(msgspec.Struct):
@@ -104,7 +104,7 @@ async def send_message_batch(call: SqsRequest, request: SendMessageBatch) -> Sen
             refused.append(failed(entry_id, error))
     sent = await call.queues.send(info.name, [message for _, _, message in ready]) if ready else []
     done = [
-        SendMessageBatchResultEntry(entry_id, *_told(info, entry, message, one))
+        SendMessageBatchResultEntry(entry_id, *_result_fields(info, entry, message, one))
         for (entry_id, entry, message), one in zip(ready, sent, strict=True)
     ]
     return SendMessageBatchResult(done or None, refused or None)
@@ -203,7 +203,7 @@ def sequence_number(offset: int) -> str:
     return f"{offset:020d}"
 
 
-def _told(
+def _result_fields(
     info: QueueInfo, request: Request, message: OutgoingMessage, sent: Sent
 ) -> tuple[str, str, str | None, str | None, str | None]:
     attributes, system = request.MessageAttributes, request.MessageSystemAttributes

@@ -52,7 +52,7 @@ def test_what_is_received_together_is_one_entry_until_something_happens_to_one()
     queue.send(2)
     assert kinds() == [b"l", b"l"]
     queue.extend(7, 60 * SECOND)
-    queue.give_back(8)
+    queue.nack(8)
     queue.acknowledge(0)
     assert kinds() == [b"l", b"l", b"m", b"m"]
     queue.restart()
@@ -146,7 +146,7 @@ def test_a_message_that_comes_back_stays_in_its_level() -> None:
     queue.send(2, priority=9)
     queue.send(2)
     assert queue.receive(1) == [0]
-    queue.give_back(0, delay_ms=0)
+    queue.nack(0, delay_ms=0)
     assert queue.receive(10) == [1, 0, 2, 3]
 
 
@@ -156,7 +156,7 @@ def test_with_ageing_a_message_counts_from_when_it_came_back() -> None:
     queue.wait(60 * SECOND)
     assert queue.receive() == [0]
     queue.send(priority=5)
-    queue.give_back(0, delay_ms=0)
+    queue.nack(0, delay_ms=0)
     assert queue.receive(2) == [1, 0]
 
 
@@ -199,7 +199,7 @@ def test_failures_are_retried_later_and_later_up_to_the_most() -> None:
     delays = []
     for attempt in range(1, 6):
         assert queue.receive() == [0]
-        delays.append(queue.give_back(0, attempt) - queue.now_ms)
+        delays.append(queue.nack(0, attempt) - queue.now_ms)
         queue.wait(delays[-1] - 1)
         assert queue.receive() == []
         queue.wait(1)
@@ -211,9 +211,9 @@ def test_jitter_adds_or_takes_off_its_share() -> None:
     queue.send(2)
     queue.receive(2)
     queue.jitter = 0.0
-    assert queue.give_back(0) == queue.now_ms + 800
+    assert queue.nack(0) == queue.now_ms + 800
     queue.jitter = 1.0
-    assert queue.give_back(1) == queue.now_ms + 1200
+    assert queue.nack(1) == queue.now_ms + 1200
 
 
 def test_a_message_whose_lease_ran_out_is_hidden_for_the_backoff_from_its_end_on() -> None:
@@ -247,8 +247,8 @@ def test_a_message_that_was_given_back_is_hidden_for_as_long_as_asked() -> None:
     queue = Driven()
     queue.send(2)
     queue.receive(2)
-    queue.give_back(0, delay_ms=0)
-    queue.give_back(1, delay_ms=5000)
+    queue.nack(0, delay_ms=0)
+    queue.nack(1, delay_ms=5000)
     assert queue.counts() == (1, 0, 1)
     assert queue.receive(2) == [0]
     queue.restart()
@@ -266,7 +266,7 @@ def test_after_its_last_attempt_a_message_is_dead_with_the_reason_and_never_seen
     queue.send(1)
     assert queue.receive(1) == [0]
     assert not queue.engine.has_dead
-    queue.give_back(0, 2, reason="no such address")
+    queue.nack(0, 2, reason="no such address")
     queue.restart()
     queue.engine.due(queue.now_ms)
     assert [(dead.offset, dead.attempt, dead.reason) for dead in queue.engine.dead()] == [(0, 2, "no such address")]
@@ -343,7 +343,7 @@ def test_looking_at_messages_changes_nothing() -> None:
     queue.send(due_ms=queue.now_ms + 1000)
     queue.receive(3)
     queue.acknowledge(0)
-    queue.give_back(1, delay_ms=500)
+    queue.nack(1, delay_ms=500)
     found = {offset: queue.engine.look(offset) for offset in queue.engine.live(0)}
     assert {offset: look and (look.state, look.attempt) for offset, look in found.items()} == {
         1: ("delayed", 1),

@@ -26,7 +26,7 @@ def test_nothing_overtakes_a_message_that_was_given_back() -> None:
     queue.send(3, group=b"a")
     queue.send(1, group=b"b")
     assert queue.receive(1) == [0]
-    queue.give_back(0, delay_ms=5 * SECOND)
+    queue.nack(0, delay_ms=5 * SECOND)
     assert queue.receive(10) == [3]
     queue.restart()
     assert queue.receive(10) == []
@@ -41,7 +41,7 @@ def test_a_message_that_came_back_does_not_wait_for_later_ones_in_flight() -> No
     assert queue.receive(3) == [0, 1, 2]
     queue.extend(0, 0)
     assert queue.receive(10) == [4, 0]
-    queue.give_back(2, delay_ms=0)
+    queue.nack(2, delay_ms=0)
     assert queue.receive(10) == []
     queue.acknowledge(0, attempt=2)
     queue.restart()

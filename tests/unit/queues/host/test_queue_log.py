@@ -58,7 +58,7 @@ def test_everything_is_there_after_a_restart(own: QueueBroker) -> None:
     own.send(name, "delayed", delay_ms=600_000)
     leased = own.receive(name, 4)
     own.acknowledge(name, *leased[:2])
-    own.run(own.queues.give_back(name, [(leased[2].receipt, 600_000, "not now")]))
+    own.run(own.queues.nack(name, [(leased[2].receipt, 600_000, "not now")]))
     own.send(dead, *map(str, range(50)))
     move = own.run(own.queues.start_move(dead, name, Filter(), per_second=1))
     before = own.run(own.queues.counts(name))

@@ -17,7 +17,7 @@ def test_a_message_that_fails_too_often_goes_to_the_dead_letter_queue_and_back(b
     broker.send(name, "poison", priority=6, headers=(("h", b"1"),))
     for reason in ("first", "last"):
         (message,) = broker.receive(name, wait_ms=20_000)
-        assert broker.run(broker.queues.give_back(name, [(message.receipt, 0, reason)])) == [None]
+        assert broker.run(broker.queues.nack(name, [(message.receipt, 0, reason)])) == [None]
     (letter,) = broker.receive(dead, wait_ms=20_000)
     assert (letter.id, letter.body, letter.priority, letter.attempt) == ("id-poison", b"poison", 6, 1)
     assert ("h", b"1") in letter.headers

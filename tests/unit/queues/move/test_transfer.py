@@ -196,7 +196,7 @@ def test_a_group_with_something_in_flight_or_hidden_stays(broker: QueueBroker) -
     first, *_ = broker.receive(source, 1)
     (second,) = broker.receive(source, 1)
     assert (first.body, second.body) == (b"g1", b"h1")
-    broker.run(broker.queues.give_back(source, [(second.receipt, 600_000, "later")]))
+    broker.run(broker.queues.nack(source, [(second.receipt, 600_000, "later")]))
     broker.run(broker.queues.start_move(source, destination, Filter()))
     assert broker.ended_move(source).moved == 2
     assert broker.bodies(destination) == ["i1", "i2"]
