@@ -107,9 +107,9 @@ def records_in_order(files: Sequence[ArchivedFile], wanted: ReplayFilter) -> Ite
 def _records(paths: Sequence[Path], wanted: ReplayFilter, part_bytes: int) -> Iterator[pa.Table]:
     for path in paths:
         for table in read_in_parts(path, part_bytes):
-            kept = _within(table, wanted)
-            if kept.num_rows:
-                yield kept
+            matching = _within(table, wanted)
+            if matching.num_rows:
+                yield matching
 
 
 def _within(table: pa.Table, wanted: ReplayFilter) -> pa.Table:

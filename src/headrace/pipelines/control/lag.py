@@ -84,8 +84,8 @@ def _offset(position: PartitionLag, target: PipelineReset, times: dict[Partition
     if target.to_latest:
         return position.end
     if target.to_offsets is not None:
-        kept = position.first if position.committed is None else position.committed
-        wanted = target.to_offsets.get(where, kept)
+        current = position.first if position.committed is None else position.committed
+        wanted = target.to_offsets.get(where, current)
     else:
         wanted = times.get(where, position.end)
     return min(max(wanted, position.first), position.end)

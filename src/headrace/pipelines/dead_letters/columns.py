@@ -16,7 +16,7 @@ from headrace.pipelines.spec.model import DEAD_LETTER_SUFFIX, Errors
 def dead_letters(decoded: DataFrame, errors: Errors, group: str) -> DataFrame:
     """The dead letters of decoded records, each with its topic; `decoded` must have the column headers."""
     bad = decoded.where(F.col(decode.REASON).isNotNull())
-    kept = F.filter(
+    retained = F.filter(
         F.coalesce(F.col("headers"), F.array().cast("array<struct<key:string,value:binary>>")),
         lambda header: ~header["key"].isin(*sorted(OWN_HEADERS)),
     )
@@ -32,7 +32,7 @@ def dead_letters(decoded: DataFrame, errors: Errors, group: str) -> DataFrame:
         topic = F.concat(F.col("topic"), F.lit(DEAD_LETTER_SUFFIX))
     else:
         topic = F.lit(errors.topic)
-    return bad.select("key", "value", F.concat(kept, added).alias("headers"), topic.alias("topic"))
+    return bad.select("key", "value", F.concat(retained, added).alias("headers"), topic.alias("topic"))
 
 
 def _header(name: str, text: Column) -> Column:

@@ -54,12 +54,12 @@ class Rejects(msgspec.Struct, frozen=True):
 
     def with_found(self, query_id: str, batch: int, found: Iterable[RejectedRecord]) -> "Rejects":
         """Add the records that a failure of `batch` has found; those of an earlier batch are dropped."""
-        kept = self.rounds if (self.query_id, self.batch) == (query_id, batch) else ()
-        known = {each.place for records in kept for each in records}
+        rounds = self.rounds if (self.query_id, self.batch) == (query_id, batch) else ()
+        known = {each.place for records in rounds for each in records}
         fresh = tuple(each for each in found if each.place not in known)
-        if not fresh or len(kept) == _ROUNDS:
+        if not fresh or len(rounds) == _ROUNDS:
             return self
-        return Rejects(query_id, batch, (*kept, fresh), written=self.written if kept else 0)
+        return Rejects(query_id, batch, (*rounds, fresh), written=self.written if rounds else 0)
 
     def all_written(self) -> "Rejects":
         return msgspec.structs.replace(self, written=len(self.rounds))

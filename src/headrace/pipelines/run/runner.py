@@ -78,8 +78,8 @@ class Runner:
         spec = self._file.spec
         self._folder.make()
         prepare_topics(spec)
-        kept = {name: each for name, each in self._folder.read_sinks().items() if name.startswith(REJECTED)}
-        self._folder.write_sinks({**kept, **topic_sinks(spec)})
+        rejected = {name: each for name, each in self._folder.read_sinks().items() if name.startswith(REJECTED)}
+        self._folder.write_sinks({**rejected, **topic_sinks(spec)})
         queries = plan(self._spark, self._file, self._read)
         self._planned = {each.name: each for each in queries}
         self.book = RunProgress(

@@ -23,7 +23,7 @@ JAVA_VERSION_MIN = 17
 _INSTALL_JAVA = "install one (on Debian: apt-get install openjdk-17-jre-headless) or point JAVA_HOME to it"
 _CLUSTER_SHUFFLE_PARTITIONS = 8
 _BRIEF_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-"""Options for a short-lived JVM: less JIT compilation, and no verification of Spark's bytecode."""
+"""Options for a JVM that runs briefly: less JIT compilation, and no verification of Spark's bytecode."""
 FEW_ROWS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
@@ -50,15 +50,15 @@ appender.file.strategy.max = 4
 
 _WORKER_PYTHON = """\
 #!/bin/sh
-kept=
+python_path=
 IFS=:
 for each in $PYTHONPATH; do
     case $each in
         */python/lib/pyspark.zip|*/python/lib/py4j-*-src.zip) ;;
-        *) kept=$kept${{kept:+:}}$each ;;
+        *) python_path=$python_path${{python_path:+:}}$each ;;
     esac
 done
-PYTHONPATH=$kept exec {python} "$@"
+PYTHONPATH=$python_path exec {python} "$@"
 """
 
 

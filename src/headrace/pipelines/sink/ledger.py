@@ -28,7 +28,7 @@ LEDGER_SETTINGS = {
     "min.cleanable.dirty.ratio": "0.2",
 }
 _VERSION = 1
-_EARLIER_KEPT = 16
+_EARLIER_MAX = 16
 _SINK_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _PREFIX = "pipeline"
 _SLOTS = 8
@@ -97,7 +97,7 @@ def decide(entry: LedgerEntry | None, query: str, batch: int, transactions: Iter
         raise LedgerError(f"batch {entry.batch} of query {entry.query} is not settled yet")
     earlier = tuple(each for each in entry.earlier if each[0] not in (query, entry.query))
     if entry.query != query:
-        earlier = ((entry.query, entry.batch), *earlier)[:_EARLIER_KEPT]
+        earlier = ((entry.query, entry.batch), *earlier)[:_EARLIER_MAX]
     return LedgerEntry(query, batch, tuple(transactions), earlier=earlier)
 
 

@@ -42,7 +42,7 @@ class RowSender:
         self._sequences: dict[Partition, int] = {}
         self._waiting: dict[Partition, list[pa.RecordBatch]] = {}
         self._waiting_bytes = 0
-        self._under_way: Future[None] | None = None
+        self._in_flight: Future[None] | None = None
         self._thread = ThreadPoolExecutor(1)
 
     def __enter__(self) -> "RowSender":
@@ -69,13 +69,13 @@ class RowSender:
         self._waiting, self._waiting_bytes = {}, 0
         self._arrived()
         if encoded:
-            self._under_way = self._thread.submit(self._send, encoded)
+            self._in_flight = self._thread.submit(self._send, encoded)
 
     def _arrived(self) -> None:
         """Wait until the request in flight is acknowledged."""
-        if self._under_way is not None:
-            under_way, self._under_way = self._under_way, None
-            under_way.result()
+        if self._in_flight is not None:
+            in_flight, self._in_flight = self._in_flight, None
+            in_flight.result()
 
     def _encode(self, partition: Partition, parts: list[pa.RecordBatch]) -> list[bytes]:
         rows = pa.Table.from_batches(parts)
