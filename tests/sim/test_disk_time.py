@@ -62,7 +62,7 @@ def test_a_sync_under_way_at_a_power_failure_may_have_reached_the_disk_or_not() 
         for _ in range(5):
             _append(process, log, flusher, b"unsafe")
         process.die()
-        process.bury()
+        process.reap()
         world.run_for(1)
         assert log.flushed_offset == 1
         ends.add(_open(world, disk.after_power_loss(Random(seed))).logs[PARTITION].end_offset)

@@ -85,7 +85,7 @@ def test_a_dead_process_does_nothing_more_and_its_tasks_end_where_they_are() -> 
     process.enter(lambda: process.create_task(work()))
     world.run_for(1)
     process.die()
-    process.bury()
+    process.reap()
     world.run_for(10)
     assert seen == ["died", "ended"]
 

@@ -214,12 +214,12 @@ class SimProducer:
         broker_id = self._client.broker_id
         # The first batch of a producer goes alone: a broker without its state accepts any sequence as the first.
         several = islice(self._waiting, _IN_FLIGHT_MAX if self._is_known else 1)
-        under_way = [
+        in_flight = [
             (send, channel.send(self._client.frame(produce_request(self.place, batch, self.acks))))
             for send, batch in several
         ]
         is_good = True
-        for send, answer in under_way:
+        for send, answer in in_flight:
             try:
                 async with asyncio.timeout(_REQUEST_LIMIT_S):
                     frame = await answer

@@ -67,7 +67,7 @@ class SimBroker:
         self._is_stopping = self._has_failed = False
         cluster.world.trace.note(self.name, "starts")
         process = self.process = cluster.world.process(self.name)
-        process.on_buried.append(self._after_death)
+        process.on_reaped.append(self._after_death)
         store = self.store = StoreClient(cluster.store, cluster.network, process)
         node = self.node = process.enter(
             lambda: SimNode(
@@ -128,7 +128,7 @@ class SimBroker:
         self.disk.hook = _refuse
         process.die()
         if asyncio._get_running_loop() is not process:
-            process.bury()
+            process.reap()
 
     def _after_death(self) -> None:
         self.process = self.node = self.store = None

@@ -19,7 +19,7 @@ class Nemesis:
         self._cluster = cluster
         self._world = cluster.world
         self._random = cluster.world.random
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._in_progress: set[asyncio.Task[None]] = set()
         self._faults: list[tuple[SimFault, float]] = [
             (self._kill, 4),
             (self._kill_in_a_write, 3),
@@ -49,16 +49,16 @@ class Nemesis:
         faults, weights = zip(*self._faults, strict=True)
         while (left_s := end_s - self._world.now_s) > 0:
             await asyncio.sleep(min(left_s, self._random.expovariate(1 / 1.2)))
-            if len(self._under_way) < 4:
+            if len(self._in_progress) < 4:
                 (fault,) = self._random.choices(faults, weights)
                 task = asyncio.get_running_loop().create_task(fault())
-                self._under_way.add(task)
-                task.add_done_callback(self._under_way.discard)
+                self._in_progress.add(task)
+                task.add_done_callback(self._in_progress.discard)
 
     def heal(self) -> None:
         """End all faults and start every broker."""
         self._trace("heals everything")
-        for task in self._under_way:
+        for task in self._in_progress:
             task.cancel()
         cluster = self._cluster
         cluster.network.usual.loss = 0.0

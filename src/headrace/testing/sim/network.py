@@ -3,7 +3,7 @@
 Within a connection frames arrive in order and once. A frame may be lost together with its connection: each end detects
 that independently, some time later. Frames of an abandoned connection may still arrive, long after the sender has
 resent them on another one: that is how requests are duplicated and reordered in a real network. A cut link holds back
-all frames, in one direction or both, until it is mended; then a connection continues, or turns out to be broken.
+all frames, in one direction or both, until it is restored; then a connection continues, or turns out to be broken.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ class Network:
         """Restore all links. Connections with held-back frames continue, or turn out to be broken."""
         self._links.clear()
         for connection in tuple(self._connections):
-            connection.mended()
+            connection.restored()
 
     def is_cut(self, source: str, target: str) -> bool:
         return self.link(source, target).is_cut
@@ -202,7 +202,7 @@ class _SimConnection:
     def server_died(self) -> None:
         self.close_from(is_server=True)
 
-    def mended(self) -> None:
+    def restored(self) -> None:
         held, self._held = self._held, []
         if not held or self.is_broken:
             return

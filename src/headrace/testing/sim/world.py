@@ -62,7 +62,7 @@ class World:
         for process in self._processes:
             process.die()
         for process in self._processes:
-            process.bury()
+            process.reap()
         self._processes.clear()
         self._queue.clear()
 
@@ -154,7 +154,7 @@ class World:
         finally:
             asyncio._set_running_loop(None)
         if process.is_dead:
-            process.bury()
+            process.reap()
         self.drained(process)
 
     def _raise_error(self) -> NoReturn:
@@ -182,7 +182,7 @@ class Process(_AnyLoop):  # type: ignore[misc]
         """Callbacks that became due while the process was paused."""
         self.on_death: list[Callable[[], None]] = []
         """Called when the process dies, as the system closes its connections."""
-        self.on_buried: list[Callable[[], None]] = []
+        self.on_reaped: list[Callable[[], None]] = []
         """Called when nothing of a dead process can have an effect any more."""
         self._tasks: dict[asyncio.Task[Any], None] = {}
 
@@ -216,7 +216,7 @@ class Process(_AnyLoop):  # type: ignore[misc]
     def die(self) -> None:
         """Like SIGKILL: nothing of it runs any more. The rest of its current step has no effect outside.
 
-        A process that dies in its own step is buried by the world, any other by its killer.
+        A process that dies in its own step is reaped by the world, any other by its killer.
         """
         if self.is_dead:
             return
@@ -226,7 +226,7 @@ class Process(_AnyLoop):  # type: ignore[misc]
         for callback in self.on_death:
             callback()
 
-    def bury(self) -> None:
+    def reap(self) -> None:
         """Close the tasks of a dead process, now and not when the garbage collector finds them."""
         before = asyncio._get_running_loop()
         asyncio._set_running_loop(self)
@@ -241,7 +241,7 @@ class Process(_AnyLoop):  # type: ignore[misc]
         self._tasks.clear()
         self.on_death.clear()
         self.ready.clear()
-        callbacks, self.on_buried = self.on_buried, []
+        callbacks, self.on_reaped = self.on_reaped, []
         for callback in callbacks:
             callback()
 
