@@ -14,6 +14,7 @@ from random import Random
 from starlette.routing import Router
 
 from headrace.app.broker_home import open_home
+from headrace.app.broker_security import start_authentication, tls_files
 from headrace.app.http.server import HttpServer
 from headrace.app.node import Node, NodeDependencies
 from headrace.config.address import EVERY_ADDRESS
@@ -29,6 +30,8 @@ from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.disk import Disk, OsDisk
 from headrace.runtime.heap import HeapTrimmer
 from headrace.runtime.process import tune_process
+from headrace.security.tls.context import ALPN_HTTP
+from headrace.security.tls.reload import ReloadingTls
 from headrace.sqs.bodies import BodyBudget
 from headrace.sqs.calls import Realm
 from headrace.sqs.deletions import RecentDeletions
@@ -50,6 +53,7 @@ class BrokerApp:
         self._bound: Mapping[str, Endpoint] = {}
         self._http_endpoint: Endpoint | None = None
         self._data_dir: DataDir | None = None
+        self._tls: ReloadingTls | None = None
 
     @property
     def kafka_endpoint(self) -> Endpoint:
@@ -69,7 +73,11 @@ class BrokerApp:
         bound = self._http_endpoint
         if bound is None:
             return ""
-        return f"http://{Endpoint(LOOPBACK, bound.port) if bound.host in EVERY_ADDRESS else bound}"
+        return f"{self._http_scheme}://{Endpoint(LOOPBACK, bound.port) if bound.host in EVERY_ADDRESS else bound}"
+
+    @property
+    def _http_scheme(self) -> str:
+        return "https" if self.settings.http_uses_tls else "http"
 
     @property
     def cluster_id(self) -> str:
@@ -96,6 +104,10 @@ class BrokerApp:
 
     async def _start(self) -> None:
         undo, settings = self._undo, self.settings
+        self._tls = tls_files(settings)
+        if self._tls is not None:
+            watching = asyncio.get_running_loop().create_task(self._tls.watch(), name="tls-files")
+            undo.callback(watching.cancel)
         home = await open_home(settings, self._disk, self._clock)
         undo.push_async_callback(home.close)
         self._data_dir = home.data_dir
@@ -116,10 +128,11 @@ class BrokerApp:
 
     async def _listen(self, services: Services, undo: AsyncExitStack) -> Mapping[str, Endpoint]:
         """Bind the listeners, HTTP first: Kafka clients can ask for the HTTP address. It is closed first, too."""
+        await start_authentication(self.settings, services, undo)
         http = AsyncExitStack()
         undo.push_async_callback(http.aclose)
         await self._listen_http(services, http)
-        server = KafkaServer(services)
+        server = KafkaServer(services, self._tls)
         bound = self._bound = await server.start()
         undo.push_async_callback(server.stop, self.settings.shutdown_timeout_ms / 1000)
         undo.push_async_callback(http.aclose)
@@ -132,11 +145,12 @@ class BrokerApp:
             return
         endpoint = self._sqs_endpoint(services)
         # All paths belong to queues: there is no other API over HTTP yet.
-        server = HttpServer(self.settings, Router(default=endpoint, redirect_slashes=False))
+        context = self._tls.server_context(alpn=ALPN_HTTP) if self._tls and self.settings.http_uses_tls else None
+        server = HttpServer(self.settings, Router(default=endpoint, redirect_slashes=False), context)
         self._http_endpoint = await server.start(address, may_move=not self.settings.http_listen)
         undo.push_async_callback(server.stop, self.settings.shutdown_timeout_ms / 1000)
         undo.push_async_callback(endpoint.stop)
-        services.http_listeners = f"http://{self._http_endpoint}"
+        services.http_listeners = f"{self._http_scheme}://{self._http_endpoint}"
 
     def _warn_if_http_moved(self) -> None:
         """Warn after the Kafka listener is bound: a second broker on the same port reports that conflict only."""

@@ -1,6 +1,7 @@
 """Changes to users, access keys and ACLs: each is a transaction of the metadata store, in force when it returns."""
 
 from collections.abc import Callable, Collection, Mapping
+from secrets import token_bytes
 
 from headrace.cluster import layout_security as layout
 from headrace.cluster.metadata import Metadata
@@ -10,6 +11,7 @@ from headrace.model.errors import AccessKeyExists, UnknownAccessKey, UnknownUser
 from headrace.model.features import SECURITY_LEVEL, needed
 from headrace.model.users import AccessKey, ScramCredential, User
 
+_SECRET_BYTES = 32
 _KEYS_PER_COMMIT = 50
 """etcd allows 128 operations in a transaction."""
 
@@ -19,6 +21,22 @@ class AccessControl:
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
+
+    async def scram_secret(self) -> bytes:
+        """The secret that makes up salts of users that do not exist: the same on every broker."""
+
+        async def attempt() -> bytes:
+            security = self._metadata.image.security
+            if security.scram_secret:
+                return security.scram_secret
+            secret = token_bytes(_SECRET_BYTES)
+            if self._metadata.image.feature_level < SECURITY_LEVEL:
+                return secret
+            key = layout.SCRAM_SECRET
+            await self._metadata.commit([self._metadata.unchanged(key)], [Put(key, layout.encode_scram_secret(secret))])
+            return secret
+
+        return await self._metadata.decide(attempt)
 
     async def put_credential(self, name: str, credential: ScramCredential) -> None:
         """Set a user's credential for one mechanism; creates the user."""

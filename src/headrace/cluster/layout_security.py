@@ -2,6 +2,7 @@
 
     /users/<name>                a user: SCRAM credentials by mechanism
     /access-keys/<id>            an access key: its user and secret
+    /scram-secret                makes up the salts of users that do not exist
     /acls/<digest>               an ACL; the digest of its fields makes creating it again harmless
 
 They need feature level `SECURITY_LEVEL`: older brokers would ignore them, and let everyone in.
@@ -21,7 +22,8 @@ from headrace.model.users import AccessKey, ScramCredential, User
 USERS = "/users/"
 ACCESS_KEYS = "/access-keys/"
 ACLS = "/acls/"
-PREFIXES = (USERS, ACCESS_KEYS, ACLS)
+SCRAM_SECRET = "/scram-secret"
+PREFIXES = (USERS, ACCESS_KEYS, ACLS, SCRAM_SECRET)
 
 
 class ScramRecord(msgspec.Struct, frozen=True):
@@ -51,10 +53,15 @@ class AclRecord(msgspec.Struct, frozen=True):
     permission: str
 
 
+class SecretRecord(msgspec.Struct, frozen=True):
+    secret: bytes
+
+
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _user = msgspec.json.Decoder(UserRecord)
 _access_key = msgspec.json.Decoder(AccessKeyRecord)
 _acl = msgspec.json.Decoder(AclRecord)
+_secret = msgspec.json.Decoder(SecretRecord)
 
 
 def user_key(name: str) -> str:
@@ -98,6 +105,10 @@ def encode_acl(acl: Acl) -> bytes:
     )
 
 
+def encode_scram_secret(secret: bytes) -> bytes:
+    return _encode(SecretRecord(secret))
+
+
 def apply_security(security: SecurityImage, changes: Iterable[Change]) -> SecurityImage:
     """The image with these changes, whose keys begin with one of `PREFIXES`; the same object without changes."""
     changes = tuple(changes)
@@ -105,6 +116,7 @@ def apply_security(security: SecurityImage, changes: Iterable[Change]) -> Securi
         return security
     users, keys = dict(security.users), dict(security.access_keys)
     acls = {acl_key(acl): acl for acl in security.acls}
+    scram_secret = security.scram_secret
     for change in changes:
         key, value = change.key, change.value
         if key.startswith(USERS):
@@ -117,11 +129,13 @@ def apply_security(security: SecurityImage, changes: Iterable[Change]) -> Securi
             keys.pop(key_id, None)
             if value is not None:
                 keys[key_id] = _decode_access_key(key_id, value)
+        elif key == SCRAM_SECRET:
+            scram_secret = b"" if value is None else _decode_secret(value)
         else:
             acls.pop(key, None)
             if value is not None:
                 acls[key] = _decode_acl(key, value)
-    return SecurityImage(users, keys, frozenset(acls.values()))
+    return SecurityImage(users, keys, frozenset(acls.values()), scram_secret)
 
 
 def _decode_user(name: str, value: bytes) -> User:
@@ -144,6 +158,13 @@ def _decode_access_key(key_id: str, value: bytes) -> AccessKey:
     except msgspec.DecodeError as error:
         raise _undecodable(access_key_key(key_id), error) from None
     return AccessKey(key_id, record.user, record.secret, record.created_ms)
+
+
+def _decode_secret(value: bytes) -> bytes:
+    try:
+        return _secret.decode(value).secret
+    except msgspec.DecodeError as error:
+        raise _undecodable(SCRAM_SECRET, error) from None
 
 
 def _decode_acl(key: str, value: bytes) -> Acl:

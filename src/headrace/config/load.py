@@ -18,7 +18,14 @@ from headrace.model.errors import SettingsError
 ENVIRONMENT_PREFIX = "HEADRACE_"
 
 NOT_SETTINGS = frozenset(
-    {"HEADRACE_CONFIG", "HEADRACE_BOOTSTRAP", "HEADRACE_HTTP", "HEADRACE_ACCESS_KEY", "HEADRACE_PIPELINES"}
+    {
+        "HEADRACE_CONFIG",
+        "HEADRACE_BOOTSTRAP",
+        "HEADRACE_HTTP",
+        "HEADRACE_ACCESS_KEY",
+        "HEADRACE_PIPELINES",
+        "HEADRACE_INITIAL_ADMIN",
+    }
 )
 """Variables of the command line: the config file, the bootstrap address and HTTP access of client commands, and the
 state directory of pipelines. They may be set where a broker is started, too."""

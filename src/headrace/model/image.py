@@ -133,6 +133,8 @@ class SecurityImage:
     access_keys: Mapping[str, AccessKey] = field(default_factory=dict)
     """By key id."""
     acls: frozenset[Acl] = frozenset()
+    scram_secret: bytes = field(default=b"", repr=False)
+    """Makes up the salts of users that do not exist; empty until a broker with SASL has started."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from headrace.config.broker import BrokerSettings
 from headrace.model.acls import AclOperation, Resource, ResourceType
 from headrace.model.image import SecurityImage
+from headrace.model.users import User
 from headrace.security.authenticator import Authenticator, Login
 from headrace.security.authorizer import Authorizer
 from headrace.security.subject import Subject
@@ -59,6 +60,10 @@ class Security:
             if settings.authorization_enable
             else None
         )
+
+    def user(self, name: str) -> User | None:
+        """A user as of now."""
+        return self.image.users.get(name)
 
     def allows(self, subject: Subject, operation: AclOperation, kind: ResourceType, name: str) -> bool:
         """Whether the client may do this."""

@@ -6,6 +6,7 @@ bodies themselves, in parts and with limits of their own: a body that no applica
 """
 
 import asyncio
+import ssl
 from contextlib import suppress
 from email.utils import formatdate
 
@@ -19,13 +20,16 @@ from headrace.model.image import Endpoint
 _BACKLOG = 1024
 _SWEEP_EVERY_S = 1.0
 _CLOSE_TIMEOUT_S = 1.0
+_TLS_HANDSHAKE_TIMEOUT_S = 10.0
 
 
 class HttpServer:
     """Serves an ASGI application: starlette's router, or any other callable of that interface."""
 
-    def __init__(self, settings: BrokerSettings, app: AsgiApp) -> None:
+    def __init__(self, settings: BrokerSettings, app: AsgiApp, tls: ssl.SSLContext | None = None) -> None:
+        """With `tls` it serves https."""
         self._settings = settings
+        self._tls = tls
         self._closed = asyncio.Event()
         """Set each time that a connection is closed."""
         self._state = HttpServerState(app, settings.max_connections, on_closed=self._closed.set)
@@ -48,7 +52,12 @@ class HttpServer:
     async def _bind(self, host: str, port: int) -> asyncio.Server:
         state = self._state
         return await asyncio.get_running_loop().create_server(
-            lambda: HttpServerConnection(state), host or None, port, backlog=_BACKLOG
+            lambda: HttpServerConnection(state),
+            host or None,
+            port,
+            backlog=_BACKLOG,
+            ssl=self._tls,
+            ssl_handshake_timeout=None if self._tls is None else _TLS_HANDSHAKE_TIMEOUT_S,
         )
 
     async def stop(self, timeout_s: float) -> None:

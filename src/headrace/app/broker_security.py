@@ -1,0 +1,133 @@
+"""What a broker needs to authenticate: certificates that are reloaded, SASL mechanisms, and the first administrator."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from headrace.cluster.access import AccessControl
+from headrace.config.broker import BrokerSettings
+from headrace.kafka.services import Services
+from headrace.model.acls import CLUSTER_NAME, WILDCARD, Acl, AclOperation, PatternType, Permission, ResourceType
+from headrace.model.errors import StartupError
+from headrace.model.features import SECURITY_LEVEL
+from headrace.model.users import principal_of
+from headrace.security.authenticator import Authenticator
+from headrace.security.sasl.json_fetch import JsonUrl
+from headrace.security.sasl.jwks import Jwks
+from headrace.security.sasl.jwt_verifier import JwtVerifier, TokenRules
+from headrace.security.sasl.mechanism import OAUTHBEARER
+from headrace.security.sasl.mechanisms import Mechanisms
+from headrace.security.sasl.scram import HASHES, new_credential
+from headrace.security.tls.context import TlsFiles
+from headrace.security.tls.principal_rules import PrincipalRules
+from headrace.security.tls.reload import ReloadingTls
+
+log = logging.getLogger(__name__)
+
+INITIAL_ADMIN = "HEADRACE_INITIAL_ADMIN"
+"""The environment variable with USER:PASSWORD of the first administrator, for a cluster without users."""
+
+
+def tls_files(settings: BrokerSettings) -> ReloadingTls | None:
+    """The certificates of this broker; None if none are configured. Raises `SettingsError`."""
+    if not (settings.tls_cert_file or settings.tls_ca_file):
+        return None
+    return ReloadingTls(
+        TlsFiles(
+            cert_file=_path(settings.tls_cert_file),
+            key_file=_path(settings.tls_key_file),
+            key_password=settings.tls_key_password or None,
+            ca_file=_path(settings.tls_ca_file),
+            min_version=settings.tls_min_version,
+        )
+    )
+
+
+async def start_authentication(settings: BrokerSettings, services: Services, undo: AsyncExitStack) -> None:
+    """Give `services.security` its authenticator, if a listener needs one, and create the first administrator."""
+    await _create_initial_admin(services)
+    listeners = settings.kafka_listeners
+    if not any(each.uses_sasl or each.client_auth != "none" for each in listeners):
+        return
+    tokens = None
+    if any(OAUTHBEARER in each.mechanisms for each in listeners):
+        tokens = await _token_verifier(settings, undo)
+    security = services.security
+    mechanisms = Mechanisms(security.user, await services.access.scram_secret(), tokens=tokens)
+    authenticator = security.authenticator = Authenticator(
+        mechanisms, PrincipalRules(settings.tls_principal_mapping_rules)
+    )
+    undo.callback(authenticator.close)
+
+
+async def _token_verifier(settings: BrokerSettings, undo: AsyncExitStack) -> JwtVerifier:
+    url = settings.sasl_oauthbearer_jwks_endpoint_url
+    if not url:
+        raise StartupError("OAUTHBEARER is enabled: set sasl.oauthbearer.jwks.endpoint.url to the keys of its provider")
+    keys = Jwks(
+        _json_url(url),
+        refresh_ms=settings.sasl_oauthbearer_jwks_endpoint_refresh_ms,
+        retry_backoff_ms=settings.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms,
+        retry_backoff_max_ms=settings.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms,
+    )
+    keys.start()
+    undo.push_async_callback(asyncio.to_thread, keys.close)
+    rules = TokenRules(
+        issuer=settings.sasl_oauthbearer_expected_issuer or None,
+        audiences=settings.sasl_oauthbearer_expected_audience,
+        clock_skew_s=settings.sasl_oauthbearer_clock_skew_seconds,
+        subject_claim=settings.sasl_oauthbearer_sub_claim_name,
+        scope_claim=settings.sasl_oauthbearer_scope_claim_name,
+    )
+    return JwtVerifier(keys, rules)
+
+
+def _json_url(url: str) -> JsonUrl:
+    try:
+        return JsonUrl(url)
+    except ValueError as error:
+        raise StartupError(f"sasl.oauthbearer.jwks.endpoint.url: {error}") from None
+
+
+async def _create_initial_admin(services: Services) -> None:
+    text, image = os.environ.get(INITIAL_ADMIN, ""), services.metadata.image
+    if not text or image.security.users or image.feature_level < SECURITY_LEVEL:
+        return
+    name, colon, password = text.partition(":")
+    if not (name and colon and password):
+        raise StartupError(f"{INITIAL_ADMIN} is not USER:PASSWORD")
+    await create_admin(services.access, name, password)
+    log.info("created the administrator %s, as %s says", name, INITIAL_ADMIN)
+
+
+async def create_admin(access: AccessControl, name: str, password: str) -> None:
+    """Create a user who may do everything. The permissions come first, so that no run leaves one without them."""
+    await access.create_acls(tuple(admin_acls(name)))
+    for mechanism in HASHES:
+        try:
+            credential = await asyncio.to_thread(new_credential, password, mechanism)
+        except ValueError as error:
+            raise StartupError(f"the password of {name} cannot be used: {error}") from None
+        await access.put_credential(name, credential)
+
+
+def admin_acls(name: str) -> Iterator[Acl]:
+    """The ACLs of an administrator: every operation on every resource."""
+    names = {ResourceType.CLUSTER: CLUSTER_NAME}
+    for kind in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID):
+        yield Acl(
+            kind,
+            PatternType.LITERAL,
+            names.get(kind, WILDCARD),
+            principal_of(name),
+            WILDCARD,
+            AclOperation.ALL,
+            Permission.ALLOW,
+        )
+
+
+def _path(text: str) -> Path | None:
+    return Path(text) if text else None
