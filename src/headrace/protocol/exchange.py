@@ -1,7 +1,7 @@
-"""The client side of a connection, sans-IO: correlation ids, matching of responses, and version negotiation.
+"""Requests and responses of a client, sans-IO: correlation ids, and version negotiation.
 
-The blocking client (`wire/connection.py`) and the links between brokers (`replication/peers.py`) share it. They add
-the socket, the timeouts and their own errors; a violation of the protocol is a `ProtocolError` here.
+The blocking client (`wire/connection.py`) and the links between brokers (`replication/peers.py`) share it. Both read
+responses through `response_stream.py`. A violation of the protocol is a `ProtocolError` here.
 """
 
 import itertools
@@ -40,9 +40,26 @@ class SentRequest(NamedTuple):
             raise ProtocolError(f"the answer to request {self.correlation_id} is that to {correlation_id}")
         return body_at
 
-    def read(self, frame: Frame, body_at: int) -> Any:
+    def answered_by(self, frame: memoryview) -> "ResponseFrame":
+        """The response in `frame`; `ProtocolError` unless it answers this request."""
+        return ResponseFrame(self, frame, self.body_at(frame))
+
+
+class ResponseFrame(NamedTuple):
+    """A response as received, not decoded yet."""
+
+    request: SentRequest
+    frame: memoryview
+    """Header and body, without the length."""
+    body_at: int
+
+    @property
+    def version(self) -> int:
+        return self.request.version
+
+    def read(self) -> Any:
         """The response as a kio entity."""
-        return read_response(self.key, self.version, frame, body_at)
+        return read_response(self.request.key, self.request.version, self.frame, self.body_at)
 
 
 class Correlator:

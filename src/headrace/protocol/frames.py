@@ -10,16 +10,24 @@ been handled.
 """
 
 from struct import Struct
+from typing import Protocol
 
 from headrace.model.errors import ProtocolError
-from headrace.runtime.buffers import BufferPool
 
 _LENGTH = Struct(">i")
-LENGTH_BYTES = _LENGTH.size
-_FIRST_ROOM_BYTES = 64 * 1024
+_LENGTH_BYTES = _LENGTH.size
+FIRST_ROOM_BYTES = 64 * 1024
 _GROWTH = 4
 
 Frame = bytes | memoryview
+
+
+class Buffers(Protocol):
+    """The part of `BufferPool` that this module uses."""
+
+    def take(self, size: int) -> bytearray: ...
+
+    def give_back(self, buffer: bytearray) -> None: ...
 
 
 def framed(body: bytes) -> bytes:
@@ -39,10 +47,12 @@ def frame_size(data: bytes | bytearray | memoryview, at: int, max_bytes: int) ->
 
 
 class FrameReader:
-    __slots__ = ("_got", "_head", "_pool", "_room", "_size", "max_frame_bytes")
+    __slots__ = ("_first_room_bytes", "_got", "_head", "_pool", "_room", "_size", "max_frame_bytes")
 
-    def __init__(self, max_frame_bytes: int, pool: BufferPool) -> None:
+    def __init__(self, max_frame_bytes: int, pool: Buffers, first_room_bytes: int = FIRST_ROOM_BYTES) -> None:
+        """Of a frame that announces more, at first `first_room_bytes` are allocated."""
         self.max_frame_bytes = max_frame_bytes
+        self._first_room_bytes = first_room_bytes
         self._pool = pool
         self._head = b""
         self._room: bytearray | None = None
@@ -78,9 +88,9 @@ class FrameReader:
             self._head = b""
         frames: list[Frame] = []
         at, end = 0, len(chunk)
-        while end - at >= LENGTH_BYTES:
+        while end - at >= _LENGTH_BYTES:
             size = frame_size(chunk, at, self.max_frame_bytes)
-            at += LENGTH_BYTES
+            at += _LENGTH_BYTES
             if end - at < size:
                 self._start_room(size, chunk[at:])
                 return frames
@@ -126,5 +136,5 @@ class FrameReader:
     def _start_room(self, size: int, first: memoryview) -> None:
         self._size = size
         self._got = len(first)
-        self._room = self._pool.take(min(size, max(_FIRST_ROOM_BYTES, 2 * self._got)))
+        self._room = self._pool.take(min(size, max(self._first_room_bytes, 2 * self._got)))
         self._room[: self._got] = first

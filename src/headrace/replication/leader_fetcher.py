@@ -23,12 +23,13 @@ from headrace.config.broker import BrokerSettings
 from headrace.model.backoff import ExponentialDelay
 from headrace.model.errors import HeadraceError, LogClosed, PeerUnavailable, ProtocolError, StorageFailed
 from headrace.model.ids import BrokerId
+from headrace.protocol.exchange import ResponseFrame
 from headrace.protocol.fetch_request import FETCH_KEY, REPLICA_FETCH_VERSION, WantedByReplica, write_replica_fetch
 from headrace.protocol.fetch_response import FetchAnswer, FetchedRecords, read_fetch_response
 from headrace.replication.fetch_session import Ask, FollowerSession, Key
 from headrace.replication.followed import Followed, Following
 from headrace.replication.follower import Fetched
-from headrace.replication.peers import PeerLink, PeerResponse
+from headrace.replication.peers import PeerLink
 from headrace.replication.throttle import Throttle
 from headrace.runtime.clock import Clock
 
@@ -72,7 +73,7 @@ class _Flight:
 
     __slots__ = ("answer", "overtaken", "session")
 
-    def __init__(self, answer: "asyncio.Task[PeerResponse]", session: FollowerSession) -> None:
+    def __init__(self, answer: "asyncio.Task[ResponseFrame]", session: FollowerSession) -> None:
         self.answer = answer
         self.session = session
         self.overtaken: set[Key] = set()
@@ -218,7 +219,7 @@ class LeaderFetcher:
                 self._failed(key, followed, error)
         return wanted
 
-    async def _exchange(self, ask: Ask) -> PeerResponse:
+    async def _exchange(self, ask: Ask) -> ResponseFrame:
         settings = self._host.settings
 
         def write(correlation_id: int) -> bytes:
@@ -243,7 +244,7 @@ class LeaderFetcher:
 
     async def _land(self, flight: _Flight) -> None:
         try:
-            frame, body_at = flight.answer.result()
+            _, frame, body_at = flight.answer.result()
         except PeerUnavailable:
             await self._start_over()
             return

@@ -16,9 +16,15 @@ from headrace.model.backoff import ExponentialDelay
 from headrace.model.errors import PeerUnavailable, ProtocolError
 from headrace.model.ids import BrokerId
 from headrace.model.image import ClusterImage, Endpoint
-from headrace.protocol.client_codec import read_response
 from headrace.protocol.codec import API_VERSIONS_KEY, api_name
-from headrace.protocol.exchange import Correlator, ServedApis, WriteFrame, api_versions_request, read_served_apis
+from headrace.protocol.exchange import (
+    Correlator,
+    ResponseFrame,
+    ServedApis,
+    WriteFrame,
+    api_versions_request,
+    read_served_apis,
+)
 from headrace.replication.transport import Channel, Transport
 
 log = logging.getLogger(__name__)
@@ -42,13 +48,6 @@ class Images(Protocol):
 
     @property
     def broker_id(self) -> BrokerId: ...
-
-
-class PeerResponse(NamedTuple):
-    """An undecoded response. Return the frame with `PeerLink.release` when it has been read."""
-
-    frame: memoryview
-    body_at: int
 
 
 class _Opened(NamedTuple):
@@ -76,18 +75,18 @@ class PeerLink:
     async def call(self, request: Any, timeout_s: float = CALL_TIMEOUT_S) -> Any:
         """Send a request entity and return the response entity, or raise `PeerUnavailable`."""
         key, version = request.__api_key__, request.__version__
-        frame, body_at = await self.exchange(key, version, self._correlator.writer(request), timeout_s)
+        response = await self.exchange(key, version, self._correlator.writer(request), timeout_s)
         try:
-            return read_response(key, version, frame, body_at)
+            return response.read()
         finally:
-            self.release(frame)
+            self.release(response.frame)
 
     async def exchange(
         self, key: int, version: int, write: WriteFrame, timeout_s: float = CALL_TIMEOUT_S
-    ) -> PeerResponse:
+    ) -> ResponseFrame:
         """Send the request that `write` encodes and return the undecoded response; `PeerUnavailable` if there is none.
 
-        The other broker may have executed the request even then.
+        The other broker may have executed the request even then. Return the frame with `release` when it has been read.
         """
         async with self._room:
             opened = self._opened
@@ -212,13 +211,11 @@ class PeerLink:
 
     # -- requests
 
-    async def _ask(self, channel: Channel, key: int, version: int, write: WriteFrame, timeout_s: float) -> PeerResponse:
-        request, sent = self._correlator.begin(key, version, write)
-        frame = await channel.exchange(sent, timeout_s)
-        try:
-            return PeerResponse(frame, request.body_at(frame))
-        except ProtocolError as error:
-            raise PeerUnavailable(f"broker {self.broker_id} sent an invalid response: {error}") from None
+    async def _ask(
+        self, channel: Channel, key: int, version: int, write: WriteFrame, timeout_s: float
+    ) -> ResponseFrame:
+        request, body = self._correlator.begin(key, version, write)
+        return await channel.exchange(request, body, timeout_s)
 
 
 class Peers:

@@ -1,31 +1,30 @@
 """The transport between brokers: TCP here, a modelled network in the simulation. All such connections use it.
 
-TLS and SASL belong into `TcpTransport.connect` and nowhere else.
+`protocol/response_stream.py` matches responses with requests; this module drives it from the event loop.
 """
 
 import asyncio
 import socket
-from collections import deque
-from struct import Struct
 from typing import Protocol, cast
 
 from headrace.model.errors import PeerUnavailable, ProtocolError
 from headrace.model.image import Endpoint
-from headrace.protocol.frames import FrameReader
+from headrace.protocol.exchange import ResponseFrame, SentRequest
+from headrace.protocol.response_stream import ResponseStream
 from headrace.runtime.buffers import BufferPool
 
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 """A larger response is refused: a leader bounds its responses by the request's limit, plus one batch."""
 _SCRATCH_BYTES = 256 * 1024
 
-_LENGTH = Struct(">i")
+_Future = asyncio.Future[ResponseFrame]
 
 
 class Channel(Protocol):
     """An open connection. After `exchange` has raised `PeerUnavailable` it is unusable."""
 
-    async def exchange(self, frame: bytes, timeout_s: float) -> memoryview:
-        """Send a request and return its response (each with header and body, without the length).
+    async def exchange(self, request: SentRequest, body: bytes, timeout_s: float) -> ResponseFrame:
+        """Send a request, whose header and body are `body`, and return its response.
 
         Requests may be pipelined; responses come in their order. `PeerUnavailable` if there is none.
         """
@@ -51,13 +50,20 @@ class TcpTransport:
         self._max_answer_bytes = max_answer_bytes
         self._buffers = BufferPool()
         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
+        """Shared by all channels: received bytes are consumed in the same event loop iteration."""
 
     async def connect(self, endpoint: Endpoint) -> Channel:
-        """Open a TCP connection: the only place that connects to another broker."""
+        """Open a connection and prepare it for requests: the only place that connects to another broker.
+
+        TLS belongs into `_opened`; SASL belongs here, as exchanges on the channel before it is returned.
+        """
+        return await self._opened(endpoint)
+
+    async def _opened(self, endpoint: Endpoint) -> "TcpChannel":
         loop = asyncio.get_running_loop()
         try:
             _, channel = await loop.create_connection(
-                lambda: TcpChannel(endpoint, FrameReader(self._max_answer_bytes, self._buffers), self._scratch),
+                lambda: TcpChannel(endpoint, ResponseStream(self._max_answer_bytes, self._buffers, self._scratch)),
                 endpoint.host,
                 endpoint.port,
             )
@@ -67,23 +73,19 @@ class TcpTransport:
 
 
 class TcpChannel(asyncio.BufferedProtocol):
-    def __init__(self, endpoint: Endpoint, frames: FrameReader, scratch: memoryview) -> None:
-        """`scratch` is shared by all channels: received bytes are consumed in the same event loop iteration."""
+    def __init__(self, endpoint: Endpoint, stream: ResponseStream[_Future]) -> None:
         self._endpoint = endpoint
-        self._frames = frames
-        self._scratch = scratch
+        self._stream = stream
         self._transport: asyncio.Transport | None = None
-        self._waiting: deque[asyncio.Future[memoryview]] = deque()
         self._reason = f"the connection to {endpoint} is closed"
 
     # -- the user's side
 
-    async def exchange(self, frame: bytes, timeout_s: float) -> memoryview:
+    async def exchange(self, request: SentRequest, body: bytes, timeout_s: float) -> ResponseFrame:
         if self._transport is None or self._transport.is_closing():
             raise PeerUnavailable(self._reason)
-        answer: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
-        self._waiting.append(answer)
-        self._transport.write(_LENGTH.pack(len(frame)) + frame)
+        answer: _Future = asyncio.get_running_loop().create_future()
+        self._transport.write(self._stream.begin(request, body, answer))
         try:
             async with asyncio.timeout(timeout_s):
                 return await answer
@@ -92,7 +94,7 @@ class TcpChannel(asyncio.BufferedProtocol):
             raise PeerUnavailable(self._reason) from None
 
     def release(self, frame: memoryview) -> None:
-        self._frames.release(frame)
+        self._stream.release(frame)
 
     def close(self) -> None:
         self._give_up(f"the connection to {self._endpoint} was closed")
@@ -106,19 +108,20 @@ class TcpChannel(asyncio.BufferedProtocol):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._frames.window() if self._frames.wants_window else self._scratch
+        return self._stream.window()
 
     def buffer_updated(self, nbytes: int) -> None:
         try:
-            if self._frames.wants_window:
-                frame = self._frames.advance(nbytes)
-                if frame is not None:
-                    self._arrived(memoryview(frame))
-            else:
-                for frame in self._frames.feed(self._scratch[:nbytes]):
-                    self._arrived(memoryview(frame))
+            responses = self._stream.received(nbytes)
         except ProtocolError as error:
             self._give_up(f"the broker at {self._endpoint} sent an invalid response: {error}")
+            return
+        for answer, response in responses:
+            if answer.done():
+                # The caller has stopped waiting.
+                self._stream.release(response.frame)
+            else:
+                answer.set_result(response)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -126,16 +129,6 @@ class TcpChannel(asyncio.BufferedProtocol):
         self._fail(f"the broker at {self._endpoint} closed the connection{why}")
 
     # -- inside
-
-    def _arrived(self, frame: memoryview) -> None:
-        if not self._waiting:
-            raise ProtocolError("a response without a request")
-        answer = self._waiting.popleft()
-        if answer.done():
-            # The caller has stopped waiting.
-            self._frames.release(frame)
-        else:
-            answer.set_result(frame)
 
     def _give_up(self, reason: str) -> None:
         if self._transport is not None:
@@ -145,7 +138,6 @@ class TcpChannel(asyncio.BufferedProtocol):
 
     def _fail(self, reason: str) -> None:
         self._reason = reason
-        waiting, self._waiting = self._waiting, deque()
-        for answer in waiting:
+        for answer in self._stream.abandon():
             if not answer.done():
                 answer.set_exception(PeerUnavailable(reason))

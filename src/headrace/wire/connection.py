@@ -1,7 +1,6 @@
 """One blocking connection to one broker: requests go out in order, answers come back in the same order.
 
-Sockets are made in `opened` only. TLS and SASL belong there: wrap the socket and authenticate; the rest of the package
-need not change.
+`protocol/response_stream.py` matches responses with requests; this module drives it by blocking reads.
 """
 
 import socket
@@ -10,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from headrace.model.errors import ProtocolError
 from headrace.model.image import Endpoint
@@ -19,7 +18,7 @@ from headrace.protocol.codec import API_VERSIONS_KEY, api_name
 from headrace.protocol.exchange import (
     NEWEST_API_VERSIONS,
     Correlator,
-    SentRequest,
+    ResponseFrame,
     ServedApis,
     WriteFrame,
     api_versions_request,
@@ -27,13 +26,15 @@ from headrace.protocol.exchange import (
     lower_api_versions,
     read_served_apis,
 )
-from headrace.protocol.frames import LENGTH_BYTES, Frame, frame_size, framed
+from headrace.protocol.response_stream import ResponseStream
 from headrace.wire.errors import BrokerUnreachable, NotKafka, TimedOut, Unsupported
 
 MAX_ANSWER_BYTES = 512 * 1024 * 1024
 """A larger response is refused."""
-_USUAL_ANSWER_BYTES = 16 * 1024 * 1024
+_FIRST_ROOM_BYTES = 16 * 1024 * 1024
 """The size allocated at once. Past it the buffer grows with the bytes received, not with the announced length."""
+_SCRATCH_BYTES = 16 * 1024
+_SAMPLE_BYTES = 64
 
 _SOFTWARE = "headrace"
 
@@ -50,28 +51,23 @@ class Timeouts:
     """How long an operation is retried while brokers are down or not ready."""
 
 
-class WireResponse(NamedTuple):
-    """A response as received, not decoded yet."""
+class _SpareBuffer:
+    """Reuses the largest buffer that was given back, of any size: a connection reads one large response at a time."""
 
-    request: SentRequest
-    frame: Frame
-    body_at: int
+    def __init__(self) -> None:
+        self._spare = bytearray()
 
-    @property
-    def version(self) -> int:
-        return self.request.version
+    def take(self, size: int) -> bytearray:
+        spare, self._spare = self._spare, bytearray()
+        return spare if len(spare) >= size else bytearray(size)
 
-    def read(self) -> Any:
-        return self.request.read(self.frame, self.body_at)
-
-
-class _InFlight(NamedTuple):
-    request: SentRequest
-    deadline_s: float
+    def give_back(self, buffer: bytearray) -> None:
+        if len(buffer) > len(self._spare):
+            self._spare = buffer
 
 
 def opened(address: Endpoint, timeout_s: float) -> socket.socket:
-    """Open a socket, connected and ready for Kafka's frames."""
+    """Open a socket, connected and ready for Kafka's frames: the only place that makes one. TLS belongs here."""
     connection = socket.create_connection((address.host, address.port), timeout_s)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
@@ -85,9 +81,16 @@ class WireConnection:
         self.client_id = client_id
         self._timeouts = timeouts
         self._correlator = Correlator(client_id)
-        self._in_flight: deque[_InFlight] = deque()
-        self._length = bytearray(LENGTH_BYTES)
-        self._spare = bytearray()
+        self._buffers = _SpareBuffer()
+        self._stream: ResponseStream[float] = ResponseStream(
+            MAX_ANSWER_BYTES,
+            self._buffers,
+            memoryview(bytearray(_SCRATCH_BYTES)),
+            first_room_bytes=_FIRST_ROOM_BYTES,
+        )
+        """Each request in flight with its deadline."""
+        self._responses: deque[ResponseFrame] = deque()
+        """Responses that were received together with an earlier one."""
         try:
             self._socket = opened(address, timeouts.connect_s)
         except TimeoutError:
@@ -97,7 +100,7 @@ class WireConnection:
         except (OSError, UnicodeError) as error:
             raise BrokerUnreachable(f"no broker answers at {address}: {_reason(error)}") from None
         try:
-            self.served = self._negotiate()
+            self.served = self._prepare()
         except BaseException:
             self.close()
             raise
@@ -123,7 +126,7 @@ class WireConnection:
         """Send a request and decode its response to a kio entity."""
         return self.exchange(key, highest, build, lowest=lowest, wait_s=wait_s).read()
 
-    def exchange(self, key: int, highest: int, build: Build, *, lowest: int = 0, wait_s: float = 0.0) -> WireResponse:
+    def exchange(self, key: int, highest: int, build: Build, *, lowest: int = 0, wait_s: float = 0.0) -> ResponseFrame:
         """Send a request and wait for its response. `wait_s` is how long the request asks the broker to wait."""
         self.ask(key, highest, build, lowest=lowest, wait_s=wait_s)
         return self.receive()
@@ -139,68 +142,52 @@ class WireConnection:
         deadline_s = time.monotonic() + self._timeouts.request_s + wait_s
         try:
             self._socket.settimeout(self._timeouts.request_s)
-            self._socket.sendall(framed(body))
+            self._socket.sendall(self._stream.begin(request, body, deadline_s))
         except TimeoutError:
             raise self._too_slow(key) from None
         except OSError as error:
             raise BrokerUnreachable(f"the connection to {self.address} broke: {_reason(error)}") from None
-        self._in_flight.append(_InFlight(request, deadline_s))
 
     @property
     def in_flight(self) -> int:
-        """The number of requests without a response."""
-        return len(self._in_flight)
+        """The number of requests whose response was not returned yet."""
+        return len(self._stream) + len(self._responses)
 
-    def receive(self) -> WireResponse:
+    def receive(self) -> ResponseFrame:
         """Wait for the response to the oldest request in flight."""
-        oldest = self._in_flight[0]
-        frame = self._next_frame(oldest)
-        self._in_flight.popleft()
-        try:
-            body_at = oldest.request.body_at(frame)
-        except ProtocolError:
-            raise self._no_kafka(bytes(frame[:64])) from None
-        return WireResponse(oldest.request, frame, body_at)
+        while not self._responses:
+            window = self._stream.window()
+            count = self._receive_into(window)
+            try:
+                self._responses.extend(response for _, response in self._stream.received(count))
+            except ProtocolError:
+                raise self._no_kafka(bytes(window[: min(count, _SAMPLE_BYTES)])) from None
+        return self._responses.popleft()
 
     def take_back(self, records: memoryview) -> None:
         """Reuse the buffer that holds these records for a later response: the caller does not need them any more."""
-        if isinstance(records.obj, bytearray) and len(records.obj) > len(self._spare):
-            self._spare = records.obj
+        if isinstance(records.obj, bytearray):
+            self._buffers.give_back(records.obj)
 
-    def _next_frame(self, awaited: _InFlight) -> Frame:
-        """Receive the next frame in place. Unlike `FrameReader`, which is for event loops, it never reads past it."""
+    def _receive_into(self, window: memoryview) -> int:
+        request, deadline_s = self._stream.oldest
         try:
-            self._fill(memoryview(self._length), awaited.deadline_s)
-            size = frame_size(self._length, 0, MAX_ANSWER_BYTES)
-            room, self._spare = self._spare, bytearray()
-            if len(room) < size:
-                room = bytearray(min(size, _USUAL_ANSWER_BYTES))
-            got = 0
-            while got < size:
-                if got == len(room):
-                    room += bytes(min(size - got, len(room)))
-                until = min(size, len(room))
-                with memoryview(room) as view:
-                    self._fill(view[got:until], awaited.deadline_s)
-                got = until
-        except ProtocolError:
-            raise self._no_kafka(bytes(self._length)) from None
-        except TimeoutError:
-            raise self._too_slow(awaited.request.key) from None
-        except OSError as error:
-            raise BrokerUnreachable(f"the connection to {self.address} broke: {_reason(error)}") from None
-        return memoryview(room)[:size].toreadonly()
-
-    def _fill(self, room: memoryview, deadline_s: float) -> None:
-        while room:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 raise TimeoutError
             self._socket.settimeout(left_s)
-            count = self._socket.recv_into(room)
-            if not count:
-                raise BrokerUnreachable(f"the broker at {self.address} closed the connection")
-            room = room[count:]
+            count = self._socket.recv_into(window)
+        except TimeoutError:
+            raise self._too_slow(request.key) from None
+        except OSError as error:
+            raise BrokerUnreachable(f"the connection to {self.address} broke: {_reason(error)}") from None
+        if not count:
+            raise BrokerUnreachable(f"the broker at {self.address} closed the connection")
+        return count
+
+    def _prepare(self) -> ServedApis:
+        """Prepare the new connection for requests: agree on versions. SASL belongs here, after that."""
+        return self._negotiate()
 
     def _negotiate(self) -> ServedApis:
         version: int | None = NEWEST_API_VERSIONS

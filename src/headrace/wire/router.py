@@ -20,7 +20,8 @@ from headrace.model.backoff import ExponentialDelay
 from headrace.model.errors import ProtocolError
 from headrace.model.image import Endpoint
 from headrace.protocol.codec import make
-from headrace.wire.connection import Build, Timeouts, WireConnection, WireResponse
+from headrace.protocol.exchange import ResponseFrame
+from headrace.wire.connection import Build, Timeouts, WireConnection
 from headrace.wire.errors import (
     PASSING,
     BrokerUnreachable,
@@ -248,7 +249,7 @@ class LeaderRouter:
         build: Build,
         *,
         lowest: int = 0,
-        read: Callable[[WireResponse], Any] = WireResponse.read,
+        read: Callable[[ResponseFrame], Any] = ResponseFrame.read,
     ) -> Any:
         """Ask the coordinator of a group or transaction once. Forget its address after a retriable error."""
         address = self._coordinators.get((kind, key)) or self._find_coordinator(kind, key)

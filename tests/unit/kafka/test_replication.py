@@ -20,6 +20,7 @@ from headrace.kafka.fetch_sessions import FetchSessions
 from headrace.model.ids import BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName
 from headrace.model.image import BrokerInfo, ClusterImage, Endpoint, PartitionState
 from headrace.protocol.codec import peek_api, read_request_header, write_response
+from headrace.protocol.exchange import ResponseFrame, SentRequest
 from headrace.records.batch import read_header
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
@@ -88,7 +89,10 @@ class Door:
     async def connect(self, endpoint: Endpoint) -> Channel:
         return self
 
-    async def exchange(self, frame: bytes, timeout_s: float) -> memoryview:
+    async def exchange(self, request: SentRequest, body: bytes, timeout_s: float) -> ResponseFrame:
+        return request.answered_by(await self._answered(body))
+
+    async def _answered(self, frame: bytes) -> memoryview:
         key, version, _ = peek_api(frame)
         found = route(key, version)
         assert found is not None

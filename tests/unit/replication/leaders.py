@@ -25,6 +25,7 @@ from headrace.protocol.codec import (
     response_schema,
     write_response,
 )
+from headrace.protocol.exchange import ResponseFrame, SentRequest
 from headrace.protocol.fast import FetchedPartition, fetch_response
 from headrace.protocol.units import NO_THROTTLE, to_ms
 from headrace.replication.follower import Fetched
@@ -158,8 +159,8 @@ class FakeChannel:
         self._last: asyncio.Task[bytes] | None = None
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def exchange(self, frame: bytes, timeout_s: float) -> memoryview:
-        before, self._last = self._last, asyncio.ensure_future(self._leader.answer(frame))
+    async def exchange(self, request: SentRequest, body: bytes, timeout_s: float) -> ResponseFrame:
+        before, self._last = self._last, asyncio.ensure_future(self._leader.answer(body))
         mine = self._last
         for task in (before, mine):
             if task is not None:
@@ -168,7 +169,7 @@ class FakeChannel:
         if self.broken.done():
             mine.cancel()
             raise PeerUnavailable("the connection broke")
-        return memoryview(mine.result())
+        return request.answered_by(memoryview(mine.result()))
 
     def release(self, frame: memoryview) -> None:
         frame.release()

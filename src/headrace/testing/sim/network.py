@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from headrace.model.errors import PeerUnavailable
+from headrace.model.errors import PeerUnavailable, ProtocolError
 from headrace.model.image import Endpoint
+from headrace.protocol.exchange import ResponseFrame, SentRequest
 from headrace.testing.sim.world import Process, World
 
 _CONNECT_LIMIT_S = 5.0
@@ -348,11 +349,13 @@ class PeerChannel:
     def __init__(self, channel: SimChannel) -> None:
         self._channel = channel
 
-    async def exchange(self, frame: bytes, timeout_s: float) -> memoryview:
+    async def exchange(self, request: SentRequest, body: bytes, timeout_s: float) -> ResponseFrame:
         try:
-            return await self._channel.exchange(frame, timeout_s)
+            return request.answered_by(await self._channel.exchange(body, timeout_s))
         except OSError as error:
             raise PeerUnavailable(f"a broker does not answer: {error}") from None
+        except ProtocolError as error:
+            raise PeerUnavailable(f"a broker sent an invalid response: {error}") from None
 
     def release(self, frame: memoryview) -> None: ...
 
