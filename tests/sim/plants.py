@@ -12,9 +12,11 @@ from headrace.cluster.metadata import Metadata
 from headrace.cluster.store import Compare, Write
 from headrace.model.ids import NO_LEADER, BrokerId, LeaderEpoch
 from headrace.model.image import ClusterImage, PartitionState
+from headrace.replication.copier import ReplicaCopier
 from headrace.replication.follower import Fetched
 from headrace.replication.leader import Leading, Proposal
 from headrace.replication.partition import Partition
+from headrace.replication.readable import ReadableReplica
 from headrace.storage.log import Log
 from headrace.storage.producers import Producers
 
@@ -39,12 +41,12 @@ def shrink_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def never_truncate(monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader does not say where a follower's history parts from its own."""
-    monkeypatch.setattr(Partition, "diverges_at", lambda self, last_fetched_epoch, offset: None)
+    monkeypatch.setattr(ReadableReplica, "diverges_at", lambda self, last_fetched_epoch, offset: None)
 
 
 def ack_before_flush(monkeypatch: pytest.MonkeyPatch) -> None:
     """A follower tells its leader of records that are not on its disk."""
-    monkeypatch.setattr(Partition, "when_flushed", lambda self, callback: True)
+    monkeypatch.setattr(ReplicaCopier, "when_flushed", lambda self, callback: True)
 
 
 def commit_before_own_flush(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,17 +97,19 @@ def join_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
 def read_uncommitted_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Consumers read to the end of the log."""
 
-    def read_to_the_end(self: Partition, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool) -> Any:
+    def read_to_the_end(
+        self: ReadableReplica, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool
+    ) -> Any:
         if offset >= self.log.end_offset:
             return None
         return self.log.slice(offset, max_bytes, self.log.end_offset, at_least_one=at_least_one)
 
-    monkeypatch.setattr(Partition, "slice", read_to_the_end)
+    monkeypatch.setattr(ReadableReplica, "slice", read_to_the_end)
 
 
 def read_open_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who reads what is committed reads to the high watermark."""
-    monkeypatch.setattr(Partition, "last_stable_offset", property(lambda self: self.high_watermark))
+    monkeypatch.setattr(ReadableReplica, "last_stable_offset", property(lambda self: self.log.high_watermark))
 
 
 def forget_producers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,12 +136,12 @@ def keep_leading(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def follower_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
     """A follower takes all that it has for committed."""
-    learn = Partition._learn
+    learn = ReplicaCopier._learn
 
-    def learn_too_much(self: Partition, part: Fetched) -> None:
-        learn(self, part._replace(high_watermark=self.log.end_offset))
+    def learn_too_much(self: ReplicaCopier, part: Fetched) -> None:
+        learn(self, part._replace(high_watermark=self.fetch_position().offset))
 
-    monkeypatch.setattr(Partition, "_learn", learn_too_much)
+    monkeypatch.setattr(ReplicaCopier, "_learn", learn_too_much)
 
 
 def append_twice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,7 @@ class Broker:
             broker_id=self.broker_id,
             high_watermark=0,
         )
-        self.partition.is_leader = leads
+        self.partition.replica.is_leader = leads
 
     def write(self, value: bytes) -> None:
         batch = build_batch([Record(0, 1_700_000_000_000, None, value)])
@@ -233,7 +233,7 @@ def test_a_broker_without_a_lease_acknowledges_what_only_it_has() -> None:
 
 def test_at_the_end_everything_is_everywhere_and_in_order() -> None:
     brokers = [Broker(number, [b"p/0", b"p/1"]) for number in (1, 2, 3)]
-    brokers[0].partition.is_leader = True
+    brokers[0].partition.replica.is_leader = True
     checks = _checks(*brokers)
     _put(checks, _state((1, 2, 3), 1, 1, 1))
     for broker in brokers:

@@ -234,7 +234,7 @@ class HostedPartitions:
     def _drop_damaged(self, partition: Partition) -> None:
         if partition.log.damaged_from is not None:
             try:
-                partition.drop_damaged()
+                partition.copier.drop_damaged()
             except HeadraceError as error:
                 _log.error("%s stays damaged: %s", partition, error)
 

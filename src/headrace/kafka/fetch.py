@@ -179,8 +179,9 @@ class Fetch:
         partition: Partition | None = None
         try:
             partition = client.partition(key)
-            partition.check_epoch(wanted.current_leader_epoch)
-            diverging = partition.diverges_at(wanted.last_fetched_epoch, wanted.offset)
+            replica = partition.replica
+            replica.check_epoch(wanted.current_leader_epoch)
+            diverging = replica.diverges_at(wanted.last_fetched_epoch, wanted.offset)
             cut = None
             preferred = client.preferred_replica(partition, wanted.offset)
             if diverging is None and is_wanted and preferred < 0:
@@ -200,7 +201,7 @@ class Fetch:
             key.partition,
             0,
             partition.high_watermark,
-            partition.last_stable_offset,
+            replica.last_stable_offset,
             partition.log.start_offset,
             () if self._committed else None,
             diverging=diverging,

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable
 
 from headrace.model.errors import FencedLeaderEpoch, OffsetOutOfRange, StorageFailed
-from headrace.model.ids import LeaderEpoch, PartitionIndex, TopicId, TopicName
 from headrace.model.invariants import invariant
 from headrace.records.batch import iter_headers
 from headrace.replication.follower import (
@@ -18,7 +17,7 @@ from headrace.replication.follower import (
     truncation_point,
     whole_batches,
 )
-from headrace.replication.readable import Readable, Role
+from headrace.replication.readable import ReadableReplica, Role
 from headrace.replication.waiters import CommitWaiters
 from headrace.storage.log import Log
 
@@ -27,40 +26,37 @@ _log = logging.getLogger(__name__)
 _ANY_OFFSET = 2**63
 
 
-class Copying(Readable):
-    """See the module."""
+class ReplicaCopier:
+    """The follower's side of a replica."""
 
-    __slots__ = ("_appended", "_flush_waiters", "_leaders_high_watermark", "_visible_when_flushed")
+    __slots__ = ("_appended", "_flush_waiters", "_leaders_high_watermark", "_replica")
 
-    def __init__(
-        self,
-        topic: TopicName,
-        index: PartitionIndex,
-        topic_id: TopicId,
-        log: Log,
-        leader_epoch: LeaderEpoch,
-        *,
-        appended: Callable[[Log], None],
-    ) -> None:
-        super().__init__(topic, index, topic_id, log, leader_epoch)
+    def __init__(self, replica: ReadableReplica, *, appended: Callable[[Log], None]) -> None:
+        """`appended` is called after each append, to request a flush."""
+        self._replica = replica
         self._appended = appended
         self._flush_waiters = CommitWaiters()
         self._leaders_high_watermark = 0
-        self._visible_when_flushed = log.settings.flushes_before_ack
 
     @property
     def lag(self) -> int:
         """The number of committed offsets that this replica does not have yet."""
-        return 0 if self.is_leader else max(0, self._leaders_high_watermark - self.log.end_offset)
+        replica = self._replica
+        return 0 if replica.is_leader else max(0, self._leaders_high_watermark - replica.log.end_offset)
 
     def failed(self, error: BaseException) -> None:
-        """Acknowledge nothing more to the leader, because the log directory failed."""
-        self._flush_waiters.fail(error if isinstance(error, StorageFailed) else StorageFailed(str(error)))
+        """Fail the flush waiters: nothing more is acknowledged to the leader."""
+        self._flush_waiters.fail(error)
+
+    def flushed(self, offset: int) -> None:
+        """Notify the flush waiters: everything below `offset` is on disk."""
+        if self._flush_waiters:
+            self._flush_waiters.advanced(offset)
 
     def fetch_position(self) -> FetchPosition:
         """The position of the next fetch from the leader."""
-        log = self.log
-        return FetchPosition(self.leader_epoch, log.end_offset, log.epochs.latest, log.start_offset)
+        log = self._replica.log
+        return FetchPosition(self._replica.leader_epoch, log.end_offset, log.epochs.latest, log.start_offset)
 
     def take_fetched(self, leader_epoch: int, part: Fetched) -> None:
         """Apply the response to a fetch at `fetch_position`: append, or truncate what is not in the leader's history.
@@ -68,9 +64,10 @@ class Copying(Readable):
         `FencedLeaderEpoch` if that epoch is not followed any more. If the log raises an error, it has all batches
         before the failed one.
         """
-        if self.role is not Role.FOLLOWER or leader_epoch != self.leader_epoch:
-            raise FencedLeaderEpoch(f"{self.topic}-{self.index} does not follow leader epoch {leader_epoch} any more")
-        log = self.log
+        replica = self._replica
+        if replica.role is not Role.FOLLOWER or leader_epoch != replica.leader_epoch:
+            raise FencedLeaderEpoch(f"{replica} does not follow leader epoch {leader_epoch} any more")
+        log = replica.log
         try:
             if part.diverging is not None:
                 self._truncate(truncation_point(part.diverging, log.end_offset, log.end_offset_for_epoch))
@@ -87,7 +84,7 @@ class Copying(Readable):
             raise
 
     def _append_fetched(self, batches: memoryview) -> None:
-        log = self.log
+        log = self._replica.log
         skipped = 0
         for at, header in iter_headers(batches):
             if header.next_offset > log.end_offset:
@@ -107,62 +104,66 @@ class Copying(Readable):
             self._appended(log)
 
     def _learn(self, part: Fetched) -> None:
-        log = self.log
+        log = self._replica.log
         self._leaders_high_watermark = part.high_watermark
         known = known_high_watermark(part.high_watermark, log.high_watermark, log.end_offset)
         if known > log.high_watermark:
             log.advance_high_watermark(known)
-            if self.data_waiters:
-                self.data_waiters.advanced()
+            if self._replica.data_waiters:
+                self._replica.data_waiters.advanced()
         if log.start_offset < part.log_start_offset:
             log.raise_start(min(part.log_start_offset, known))
 
     def _truncate(self, offset: int) -> None:
-        if offset < self.high_watermark:
+        log, leader_epoch = self._replica.log, self._replica.leader_epoch
+        if offset < log.high_watermark:
             _log.error("%s is truncated to %d, below offset %d that was committed: the leader of epoch %d has another "
-                       "history", self, offset, self.high_watermark, self.leader_epoch)  # fmt: skip
-        elif offset < self.log.end_offset:
-            _log.info("%s is truncated to %d of %d: the rest is not in the log of leader epoch %d", self, offset,
-                      self.log.end_offset, self.leader_epoch)  # fmt: skip
-        self.log.truncate_to(offset)
-        invariant(self.log.end_offset <= offset, 28, "records that the leader does not have are dropped")
-        self._release_flush_waiters()
+                       "history", self._replica, offset, log.high_watermark, leader_epoch)  # fmt: skip
+        elif offset < log.end_offset:
+            _log.info("%s is truncated to %d of %d: the rest is not in the log of leader epoch %d", self._replica,
+                      offset, log.end_offset, leader_epoch)  # fmt: skip
+        log.truncate_to(offset)
+        invariant(log.end_offset <= offset, 28, "records that the leader does not have are dropped")
+        self.release_waiters()
 
     def _restart(self, part: Fetched) -> None:
-        log = self.log
+        log = self._replica.log
         at = restart_point(part, log.end_offset)
         if at is None:
-            raise OffsetOutOfRange(f"the leader of {self} has no offset {log.end_offset}, and does not say what it has")
+            raise OffsetOutOfRange(
+                f"the leader of {self._replica} has no offset {log.end_offset}, and does not say what it has"
+            )
         if at > log.end_offset:
-            _log.info("%s restarts empty at %d, where its leader's log starts", self, at)
+            _log.info("%s restarts empty at %d, where its leader's log starts", self._replica, at)
             log.truncate_fully_and_start_at(at)
-            self._release_flush_waiters()
+            self.release_waiters()
         else:
             self._truncate(at)
 
     def drop_damaged(self) -> None:
         """Truncate the log where the damage begins, so that the rest is fetched from the leader. Blocking."""
-        log = self.log
+        log = self._replica.log
         if log.damaged_from is None:
             return
-        _log.warning("%s is damaged from offset %d on: everything from there is fetched again", self, log.damaged_from)
+        _log.warning("%s is damaged from offset %d on: everything from there is fetched again", self._replica,
+                     log.damaged_from)  # fmt: skip
         log.truncate_to(log.damaged_from)
-        self._release_flush_waiters()
+        self.release_waiters()
 
     def when_flushed(self, callback: Callable[[BaseException | None], None]) -> bool:
         """True if the whole log may be acknowledged to the leader: under `flush.policy=ack` when it is on disk.
 
         Otherwise call back when the caller should check again, or with the error that rules it out.
         """
-        log = self.log
-        if not self._visible_when_flushed or log.flushed_offset >= log.end_offset:
+        log = self._replica.log
+        if not log.settings.flushes_before_ack or log.flushed_offset >= log.end_offset:
             return True
         if log.failure is not None:
             raise StorageFailed(f"{log.directory} takes no more writes since it failed: {log.failure}")
         self._flush_waiters.add(log.end_offset, callback)
         return False
 
-    def _release_flush_waiters(self) -> None:
+    def release_waiters(self) -> None:
         """Wake the flush waiters to check again, because the log, the role or the settings changed."""
         if self._flush_waiters:
             self._flush_waiters.advanced(_ANY_OFFSET)

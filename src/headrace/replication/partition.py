@@ -7,24 +7,25 @@ Guarantees:
   record that was consumed, or acknowledged with acks=all, survives a power failure (invariants 1 and 2);
 - a commit waiter is notified of the commit, or that it is ruled out: the leader has changed, or the disk has failed.
 
-`leader.py` tracks the followers, `copier.py` is the follower's side, and `readable.py` is what consumers read.
+A partition is made of parts: `leader.py` tracks the followers, `copier.py` is the follower's side, and `readable.py` is
+the replica that all of them share, which consumers read.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
 from headrace.config.topic import TopicSettings
-from headrace.model.errors import HeadraceError, NotLeader, OffsetNotAvailable, OffsetOutOfRange, StorageFailed
+from headrace.model.errors import NotLeader, OffsetNotAvailable, StorageFailed
 from headrace.model.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName
 from headrace.model.image import PartitionState
 from headrace.model.invariants import invariant
 from headrace.records.batch import BatchHeader, Buffer
 from headrace.records.markers import Marker
-from headrace.replication.copier import Copying
+from headrace.replication.copier import ReplicaCopier
+from headrace.replication.deletion import delete_records
 from headrace.replication.leader import Leading
-from headrace.replication.readable import Role
-from headrace.replication.waiters import CommitWaiters
+from headrace.replication.readable import ReadableReplica, Role
+from headrace.replication.waiters import CommitWaiters, DataWaiters
 from headrace.storage.appender import AppendResult
 from headrace.storage.log import Log, Slice
 
@@ -42,16 +43,34 @@ def _said(partition: "Partition", offset: int) -> None:
     _log.error("%s is damaged at offset %d", partition, offset)
 
 
-class Partition(Copying):
+class Partition:
     __slots__ = (
+        "_appended",
         "_broker_id",
         "_commit_waiters",
         "_leading",
         "_min_in_sync",
+        "_visible_when_flushed",
+        "aborted_within",
+        "check_epoch",
+        "copier",
+        "data_waiters",
+        "diverges_at",
+        "fetch_position",
+        "index",
+        "is_read_elsewhere",
         "leader_id",
+        "log",
         "on_damaged",
         "on_joinable",
+        "replica",
+        "replica_waiters",
+        "slice",
         "state",
+        "take_fetched",
+        "topic",
+        "topic_id",
+        "when_flushed",
     )
 
     def __init__(
@@ -71,7 +90,27 @@ class Partition(Copying):
         Without a `high_watermark` this is the only replica, and leads from the beginning. With one (from the
         checkpoint) it is idle until its role is set.
         """
-        super().__init__(topic, index, topic_id, log, leader_epoch, appended=appended)
+        self.topic = topic
+        self.index = index
+        self.topic_id = topic_id
+        self.log = log
+        self._appended = appended
+        self._visible_when_flushed = log.settings.flushes_before_ack
+        self.is_read_elsewhere = False
+        """Whether the leader has sent a consumer to a follower, which then needs the high watermark at once."""
+        self.replica_waiters = DataWaiters()
+        """Follower fetches, notified when the log grows."""
+        self.replica = replica = ReadableReplica(topic, index, log, leader_epoch)
+        self.copier = copier = ReplicaCopier(replica, appended=appended)
+        # What fetches call is bound once, since a method that delegates costs each of them a call.
+        self.data_waiters = replica.data_waiters
+        self.slice = replica.slice
+        self.check_epoch = replica.check_epoch
+        self.diverges_at = replica.diverges_at
+        self.aborted_within = replica.aborted_within
+        self.fetch_position = copier.fetch_position
+        self.take_fetched = copier.take_fetched
+        self.when_flushed = copier.when_flushed
         self.on_joinable: Callable[[Partition], None] = _ignore_joinable
         """Called when a follower has caught up and may join the ISR."""
         self.on_damaged: Callable[[Partition, int], None] = _said
@@ -83,14 +122,43 @@ class Partition(Copying):
         self.state: PartitionState | None = None
         """The last state from the metadata store; None on a single broker."""
         if high_watermark is None:
-            self.role = Role.LEADER
-            self.is_leader = True
+            replica.role = Role.LEADER
+            replica.is_leader = True
             self.leader_id = broker_id
             high_watermark = log.flushed_offset if self._visible_when_flushed else log.end_offset
         else:
             self.leader_id = NO_LEADER
         log.restore_high_watermark(high_watermark)
         log.on_flushed = self._flushed
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+    @property
+    def settings(self) -> TopicSettings:
+        return self.log.settings
+
+    @property
+    def role(self) -> Role:
+        return self.replica.role
+
+    @property
+    def is_leader(self) -> bool:
+        return self.replica.is_leader
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch:
+        return self.replica.leader_epoch
+
+    @property
+    def high_watermark(self) -> int:
+        """Every record below it is committed, as far as this replica knows."""
+        return self.log.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The end for read_committed consumers: the start of the oldest open transaction, or the high watermark."""
+        return self.replica.last_stable_offset
 
     @property
     def in_sync_count(self) -> int:
@@ -120,10 +188,10 @@ class Partition(Copying):
             return False
         is_new = not self.is_leader or state.leader_epoch != self.leader_epoch
         self.state = state
-        self.leader_epoch = state.leader_epoch
+        self.replica.leader_epoch = state.leader_epoch
         self.leader_id = self._broker_id
-        self.role = Role.LEADER
-        self.is_leader = True
+        self.replica.role = Role.LEADER
+        self.replica.is_leader = True
         if len(state.replicas) == 1:
             self._leading = None
         elif is_new or self._leading is None:
@@ -131,7 +199,7 @@ class Partition(Copying):
             self._leading = Leading(self._broker_id, state, epoch_start_offset=end_offset, now_ms=now_ms)
         else:
             self._leading.update(state, now_ms)
-        self._release_flush_waiters()
+        self.copier.release_waiters()
         self._advance()
         return is_new
 
@@ -152,16 +220,16 @@ class Partition(Copying):
     def _take_part(self, role: Role, state: PartitionState | None, leader_id: BrokerId) -> None:
         self.state = state
         self.leader_id = leader_id
-        self.role = role
+        self.replica.role = role
         is_new_epoch = state is not None and state.leader_epoch != self.leader_epoch
         if state is not None:
-            self.leader_epoch = state.leader_epoch
+            self.replica.leader_epoch = state.leader_epoch
         if self.is_leader:
-            self.is_leader = False
+            self.replica.is_leader = False
             self._leading = None
             self._commit_waiters.fail(self._not_leading())
         if is_new_epoch or role is Role.IDLE:
-            self._release_flush_waiters()
+            self.copier.release_waiters()
         self.data_waiters.advanced()
         self.replica_waiters.advanced()
 
@@ -225,16 +293,17 @@ class Partition(Copying):
         if self.log.flushed_offset < self.log.end_offset:
             self._appended(self.log)
         if not self._visible_when_flushed:
-            self._release_flush_waiters()
+            self.copier.release_waiters()
         if self.is_leader:
             self._advance()
 
     def append(self, batch: Buffer, header: BatchHeader) -> AppendResult:
         """Append one validated batch to the log. It is not committed yet: see `when_committed`."""
-        if not self.is_leader:
+        replica = self.replica
+        if not replica.is_leader:
             raise self._not_leading()
         try:
-            result = self.log.append(batch, header, self.leader_epoch)
+            result = self.log.append(batch, header, replica.leader_epoch)
         except StorageFailed as error:
             if self.log.failure is not None:
                 self.failed(error)
@@ -267,7 +336,7 @@ class Partition(Copying):
         """True if everything below `offset` is committed; otherwise call back when it is, or with an error."""
         if offset <= self.log.high_watermark:
             return True
-        if self.is_leader:
+        if self.replica.is_leader:
             self._commit_waiters.add(offset, callback)
         else:
             callback(self._not_leading())
@@ -277,18 +346,19 @@ class Partition(Copying):
         """Return when everything below `offset` is committed, or raise the error that rules it out."""
         if offset > self.high_watermark:
             self.check_leading()
-            await _waited_for(self._commit_waiters, offset)
+            await self._commit_waiters.until(offset)
 
     def failed(self, error: BaseException) -> None:
         """Fail all waiters, because the log directory failed: nothing unflushed is acknowledged, and what is committed
         stays readable."""
-        self._commit_waiters.fail(error if isinstance(error, StorageFailed) else StorageFailed(str(error)))
-        super().failed(error)
+        failure = error if isinstance(error, StorageFailed) else StorageFailed(str(error))
+        self._commit_waiters.fail(failure)
+        self.copier.failed(failure)
 
     def closed(self, error: BaseException) -> None:
         """Fail all waiters, because the partition is being closed."""
         self._commit_waiters.fail(error)
-        self._flush_waiters.fail(error)
+        self.copier.failed(error)
         self.data_waiters.advanced()
         self.replica_waiters.advanced()
 
@@ -297,31 +367,18 @@ class Partition(Copying):
 
         Returns the new log start offset. `in_worker` runs disk I/O.
         """
-        target = self.high_watermark if offset == -1 else offset
-        if target < 0 or target > self.high_watermark:
-            raise OffsetOutOfRange(
-                f"cannot delete before offset {offset} of {self.topic}-{self.index}: "
-                f"the high watermark is {self.high_watermark}"
-            )
-        log = self.log
-        before = log.raise_start(target)
-        try:
-            await in_worker(log.persist_start)
-        except HeadraceError:
-            if log.start_offset == target:
-                log.lower_start(before)
-            raise
+        start_offset = await delete_records(str(self), self.log, offset, in_worker)
         # Followers get the new start offset with their next response.
         self.data_waiters.advanced()
-        return log.start_offset
+        return start_offset
 
     def _flushed(self, log: Log) -> None:
         if not self._visible_when_flushed:
             return
-        if self.is_leader:
+        if self.replica.is_leader:
             self._advance()
-        elif self._flush_waiters:
-            self._flush_waiters.advanced(log.flushed_offset)
+        else:
+            self.copier.flushed(log.flushed_offset)
 
     def _advance(self) -> None:
         log = self.log
@@ -337,17 +394,3 @@ class Partition(Copying):
             self._commit_waiters.advanced(committed)
         if self.data_waiters:
             self.data_waiters.advanced()
-
-
-async def _waited_for(waiters: CommitWaiters, offset: int) -> None:
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def settled(error: BaseException | None) -> None:
-        if not done.done():
-            if error is None:
-                done.set_result(None)
-            else:
-                done.set_exception(error)
-
-    waiters.add(offset, settled)
-    await done

@@ -1,10 +1,9 @@
-"""The read side of a replica, whether this broker leads or follows."""
+"""A replica on this broker: its log, its role, and reads up to the high watermark, as leader or follower."""
 
 from enum import Enum, auto
 
-from headrace.config.topic import TopicSettings
 from headrace.model.errors import FencedLeaderEpoch, OffsetNotAvailable, OffsetOutOfRange, UnknownLeaderEpoch
-from headrace.model.ids import LeaderEpoch, PartitionIndex, TopicId, TopicName
+from headrace.model.ids import LeaderEpoch, PartitionIndex, TopicName
 from headrace.replication.waiters import DataWaiters
 from headrace.storage.log import Log, Slice
 
@@ -16,50 +15,23 @@ class Role(Enum):
     FOLLOWER = auto()
 
 
-class Readable:
-    """A log up to its high watermark, which the log itself stores; subclasses move it."""
+class ReadableReplica:
+    """A log up to its high watermark, which the log itself stores. `Partition` sets the role and the leader epoch."""
 
-    __slots__ = (
-        "data_waiters",
-        "index",
-        "is_leader",
-        "is_read_elsewhere",
-        "leader_epoch",
-        "log",
-        "replica_waiters",
-        "role",
-        "topic",
-        "topic_id",
-    )
+    __slots__ = ("data_waiters", "index", "is_leader", "leader_epoch", "log", "role", "topic")
 
-    def __init__(
-        self, topic: TopicName, index: PartitionIndex, topic_id: TopicId, log: Log, leader_epoch: LeaderEpoch
-    ) -> None:
+    def __init__(self, topic: TopicName, index: PartitionIndex, log: Log, leader_epoch: LeaderEpoch) -> None:
         self.topic = topic
         self.index = index
-        self.topic_id = topic_id
         self.log = log
         self.leader_epoch = leader_epoch
         self.role = Role.IDLE
         self.is_leader = False
-        self.is_read_elsewhere = False
-        """Whether the leader has sent a consumer to a follower, which then needs the high watermark at once."""
         self.data_waiters = DataWaiters()
         """Consumer fetches, notified when the high watermark moves."""
-        self.replica_waiters = DataWaiters()
-        """Follower fetches, notified when the log grows."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.index}"
-
-    @property
-    def settings(self) -> TopicSettings:
-        return self.log.settings
-
-    @property
-    def high_watermark(self) -> int:
-        """Every record below it is committed, as far as this replica knows."""
-        return self.log.high_watermark
 
     @property
     def last_stable_offset(self) -> int:

@@ -3,6 +3,7 @@
 Sans-IO: the code that moves the high watermark calls `advanced`; timers belong to the waiters, which cancel themselves.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -22,6 +23,20 @@ class CommitWaiters:
     def add(self, offset: int, callback: Callable[[BaseException | None], None]) -> None:
         """Call back with None once everything below `offset` is committed, or with the error that rules it out."""
         self._waiting.append((offset, callback))
+
+    async def until(self, offset: int) -> None:
+        """Return once everything below `offset` is committed, or raise the error that rules it out."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def settled(error: BaseException | None) -> None:
+            if not done.done():
+                if error is None:
+                    done.set_result(None)
+                else:
+                    done.set_exception(error)
+
+        self.add(offset, settled)
+        await done
 
     def advanced(self, high_watermark: int) -> None:
         waiting = self._waiting

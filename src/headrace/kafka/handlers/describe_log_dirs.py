@@ -43,7 +43,7 @@ def describe_log_dirs(ctx: Context, request: "DescribeLogDirsRequest") -> "Descr
                 schema.DescribeLogDirsPartition,
                 partition_index=partition.index,
                 partition_size=partition.log.size_bytes,
-                offset_lag=partition.lag,
+                offset_lag=partition.copier.lag,
                 is_future_key=False,
             )
         )

@@ -92,7 +92,7 @@ async def _locate(ctx: Context, partition: Partition, timestamp: int, *, committ
     if timestamp == LATEST:
         return below, -1, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return log.start_offset, -1, partition.epoch_at(log.start_offset)
+        return log.start_offset, -1, partition.replica.epoch_at(log.start_offset)
     if timestamp in (LAST_TIERED, EARLIEST_PENDING):
         return _NOWHERE
     loop = asyncio.get_running_loop()

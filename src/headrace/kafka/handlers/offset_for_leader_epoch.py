@@ -38,7 +38,7 @@ def offset_for_leader_epoch(ctx: Context, request: "OffsetForLeaderEpochRequest"
                 partition = ctx.services.partitions.get(topic.topic, wanted.partition)
                 partition.check_leading()
                 partition.check_epoch(wanted.current_leader_epoch)
-                epoch, end_offset = partition.end_of_epoch(wanted.leader_epoch)
+                epoch, end_offset = partition.replica.end_of_epoch(wanted.leader_epoch)
             except HeadraceError as failure:
                 error = error_code(failure)
             parts.append(
