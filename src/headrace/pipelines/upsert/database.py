@@ -1,12 +1,14 @@
-"""Upserts as a database sees them: options, the plan for a batch, and the port that each kind of database implements.
+"""Upserts as a database sees them: options, the plan for a batch, and the base of each kind of database.
 
 The number of the last batch is stored in the table `headrace_batches`, by the sink's name and the id of the query, in
 the transaction that changes the rows. Needs no Spark.
 """
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from contextlib import AbstractContextManager
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -64,16 +66,53 @@ class UpsertPlan(msgspec.Struct, frozen=True):
         return tuple(column for column in self.columns if column not in self.key)
 
 
-class Database(Protocol):
+Rows = Iterable[tuple[bool, Sequence[Any]]]
+"""Rows, each with whether its key is to be deleted."""
+DatabaseConnection = TypeVar("DatabaseConnection")
+
+
+class Database(ABC, Generic[DatabaseConnection]):
     """A kind of database. Its errors are `UpsertError`s."""
 
-    def apply(
-        self, plan: UpsertPlan, owner: tuple[str, str], batch_id: int, rows: Iterable[tuple[bool, Sequence[Any]]]
-    ) -> bool:
+    parameter: str
+    """The mark of a parameter in a statement."""
+
+    def apply(self, plan: UpsertPlan, owner: tuple[str, str], batch_id: int, rows: Rows) -> bool:
         """Write a batch and its id in one transaction, unless the owner's last batch is this one or a later one.
 
-        Each row comes with whether its key is to be deleted. Returns False if the batch was already written."""
-        ...
+        Returns False if the batch was already written."""
+        mark = self.parameter
+        with self.transaction() as connection:
+            self.make_batches(connection, owner)
+            batch_of = f"SELECT batch FROM {BATCHES} WHERE name = {mark} AND query = {mark}"
+            check_format(self.execute(connection, batch_of, FORMAT_ROW).fetchone())
+            last = self.execute(connection, batch_of, owner).fetchone()
+            if last is not None and last[0] >= batch_id:
+                return False
+            self.merge(connection, plan, rows)
+            self.execute(
+                connection,
+                f"INSERT INTO {BATCHES} VALUES ({mark}, {mark}, {mark}) "
+                "ON CONFLICT (name, query) DO UPDATE SET batch = excluded.batch",
+                (*owner, batch_id),
+            )
+            return True
+
+    @abstractmethod
+    def transaction(self) -> AbstractContextManager[DatabaseConnection]:
+        """Connect and begin a transaction, which is committed at the end unless there is an error."""
+
+    @abstractmethod
+    def make_batches(self, connection: DatabaseConnection, owner: tuple[str, str]) -> None:
+        """Create the table of batches if it does not exist. Other drivers of the owner's query wait from here on."""
+
+    @abstractmethod
+    def execute(self, connection: DatabaseConnection, statement: str, parameters: tuple[Any, ...]) -> Any:
+        """Execute a statement; returns a cursor."""
+
+    @abstractmethod
+    def merge(self, connection: DatabaseConnection, plan: UpsertPlan, rows: Rows) -> None:
+        """Upsert and delete rows, after creating the table if the plan says so."""
 
 
 def check_format(found: Sequence[Any] | None) -> None:
@@ -84,7 +123,7 @@ def check_format(found: Sequence[Any] | None) -> None:
         )
 
 
-def connect_to(database: str) -> Database:
+def connect_to(database: str) -> Database[Any]:
     """The database of the option `database`; it connects for each batch."""
     if database.startswith("env:"):
         name = database.removeprefix("env:")

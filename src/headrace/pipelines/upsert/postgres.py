@@ -2,14 +2,14 @@
 
 import datetime
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 from psycopg import sql
 
-from headrace.pipelines.upsert.database import BATCHES, FORMAT_ROW, UpsertError, UpsertPlan, check_format
+from headrace.pipelines.upsert.database import BATCHES, Database, Rows, UpsertError, UpsertPlan
 
 _CONNECT_TIMEOUT_S = 15
 _TYPES = {
@@ -30,38 +30,34 @@ _TYPES = {
 _Connection = psycopg.Connection[tuple[Any, ...]]
 
 
-class Postgres:
+class Postgres(Database[_Connection]):
     """A PostgreSQL database, by its URL."""
+
+    parameter = "%s"
 
     def __init__(self, url: str) -> None:
         self._url = url
 
-    def apply(
-        self, plan: UpsertPlan, owner: tuple[str, str], batch_id: int, rows: Iterable[tuple[bool, Sequence[Any]]]
-    ) -> bool:
-        with self._transaction() as database:
-            # A second driver of the same query (a stale one that still runs, say) waits here.
-            database.execute("SELECT pg_advisory_xact_lock(%s)", (_lock_number(owner[0]),))
-            _make_batches(database)
-            batch_of = f"SELECT batch FROM {BATCHES} WHERE name = %s AND query = %s"
-            check_format(database.execute(batch_of, FORMAT_ROW).fetchone())
-            last = database.execute(batch_of, owner).fetchone()
-            if last is not None and last[0] >= batch_id:
-                return False
-            if plan.create:
-                database.execute(_create(plan))
-            _stage(database, plan, rows)
-            for statement in _merge(plan):
-                database.execute(statement)
-            database.execute(
-                f"INSERT INTO {BATCHES} VALUES (%s, %s, %s) "
-                "ON CONFLICT (name, query) DO UPDATE SET batch = excluded.batch",
-                (*owner, batch_id),
-            )
-            return True
+    def make_batches(self, connection: _Connection, owner: tuple[str, str]) -> None:
+        # A second driver of the same query (a stale one that still runs, say) waits here.
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_lock_number(owner[0]),))
+        connection.execute(
+            f"CREATE TABLE IF NOT EXISTS {BATCHES} "
+            "(name text, query text, batch bigint NOT NULL, PRIMARY KEY (name, query))"
+        )
+
+    def execute(self, connection: _Connection, statement: str, parameters: tuple[Any, ...]) -> Any:
+        return connection.execute(statement, parameters)
+
+    def merge(self, connection: _Connection, plan: UpsertPlan, rows: Rows) -> None:
+        if plan.create:
+            connection.execute(_create(plan))
+        _stage(connection, plan, rows)
+        for statement in _merge(plan):
+            connection.execute(statement)
 
     @contextmanager
-    def _transaction(self) -> Iterator[_Connection]:
+    def transaction(self) -> Iterator[_Connection]:
         try:
             psycopg.conninfo.conninfo_to_dict(self._url)
         except psycopg.Error:
@@ -76,13 +72,6 @@ class Postgres:
             ) from None
         except psycopg.Error as error:
             raise UpsertError(f"PostgreSQL refused the upsert: {' '.join(str(error).split())}") from None
-
-
-def _make_batches(database: _Connection) -> None:
-    database.execute(
-        f"CREATE TABLE IF NOT EXISTS {BATCHES} "
-        "(name text, query text, batch bigint NOT NULL, PRIMARY KEY (name, query))"
-    )
 
 
 def _lock_number(name: str) -> int:
@@ -112,7 +101,7 @@ def _type(kind: str) -> Any:
     return kind if kind.startswith("decimal(") else _TYPES.get(kind, "text")
 
 
-def _stage(database: _Connection, plan: UpsertPlan, rows: Iterable[tuple[bool, Sequence[Any]]]) -> None:
+def _stage(database: _Connection, plan: UpsertPlan, rows: Rows) -> None:
     """Copy the batch, with row numbers, to a temporary table that is dropped with the transaction."""
     database.execute(
         sql.SQL(

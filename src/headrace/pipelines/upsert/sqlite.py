@@ -3,47 +3,43 @@
 import datetime
 import decimal
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
-from headrace.pipelines.upsert.database import BATCHES, FORMAT_ROW, UpsertError, UpsertPlan, check_format
+from headrace.pipelines.upsert.database import BATCHES, Database, Rows, UpsertError, UpsertPlan
 
 _BUSY_TIMEOUT_S = 30.0
 _TYPES = {"boolean": "INTEGER", "binary": "BLOB", "float": "REAL", "double": "REAL"}
 _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
 
 
-class Sqlite:
+class Sqlite(Database[sqlite3.Connection]):
     """A SQLite file. Timestamps are stored as ISO 8601 in UTC: SQLite has no type for them."""
+
+    parameter = "?"
 
     def __init__(self, path: str) -> None:
         self._path = path
 
-    def apply(
-        self, plan: UpsertPlan, owner: tuple[str, str], batch_id: int, rows: Iterable[tuple[bool, Sequence[Any]]]
-    ) -> bool:
-        with self._transaction() as database:
-            _make_batches(database)
-            batch_of = f"SELECT batch FROM {BATCHES} WHERE name = ? AND query = ?"
-            check_format(database.execute(batch_of, FORMAT_ROW).fetchone())
-            last = database.execute(batch_of, owner).fetchone()
-            if last is not None and last[0] >= batch_id:
-                return False
-            if plan.create:
-                database.execute(_create(plan))
-            _stage(database, plan, rows)
-            for statement in _merge(plan):
-                database.execute(statement)
-            database.execute(
-                f"INSERT INTO {BATCHES} VALUES (?, ?, ?) "
-                "ON CONFLICT (name, query) DO UPDATE SET batch = excluded.batch",
-                (*owner, batch_id),
-            )
-            return True
+    def make_batches(self, connection: sqlite3.Connection, owner: tuple[str, str]) -> None:
+        connection.execute(
+            f"CREATE TABLE IF NOT EXISTS {BATCHES} "
+            "(name TEXT, query TEXT, batch INTEGER NOT NULL, PRIMARY KEY (name, query)) WITHOUT ROWID"
+        )
+
+    def execute(self, connection: sqlite3.Connection, statement: str, parameters: tuple[Any, ...]) -> Any:
+        return connection.execute(statement, parameters)
+
+    def merge(self, connection: sqlite3.Connection, plan: UpsertPlan, rows: Rows) -> None:
+        if plan.create:
+            connection.execute(_create(plan))
+        _stage(connection, plan, rows)
+        for statement in _merge(plan):
+            connection.execute(statement)
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self) -> Iterator[sqlite3.Connection]:
         try:
             with closing(sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)) as database:
                 database.execute("PRAGMA journal_mode=WAL")
@@ -59,13 +55,6 @@ class Sqlite:
                 database.execute("COMMIT")
         except sqlite3.Error as error:
             raise UpsertError(f"SQLite refused the upsert: {error}") from None
-
-
-def _make_batches(database: sqlite3.Connection) -> None:
-    database.execute(
-        f"CREATE TABLE IF NOT EXISTS {BATCHES} "
-        "(name TEXT, query TEXT, batch INTEGER NOT NULL, PRIMARY KEY (name, query)) WITHOUT ROWID"
-    )
 
 
 def quoted(name: str) -> str:
@@ -88,7 +77,7 @@ def _type(kind: str) -> str:
     return "INTEGER" if kind in _INTEGERS else _TYPES.get(kind, "TEXT")
 
 
-def _stage(database: sqlite3.Connection, plan: UpsertPlan, rows: Iterable[tuple[bool, Sequence[Any]]]) -> None:
+def _stage(database: sqlite3.Connection, plan: UpsertPlan, rows: Rows) -> None:
     """Copy the batch, with row numbers, to a temporary table of this connection."""
     columns = ", ".join(map(quoted, plan.columns))
     database.execute(

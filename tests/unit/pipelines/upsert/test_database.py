@@ -38,7 +38,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def database(url: str) -> Database:
+def database(url: str) -> Database[Any]:
     return connect_to(url)
 
 
@@ -60,14 +60,14 @@ def query(url: str) -> Query:
     return run
 
 
-def test_rows_are_inserted_then_updated_then_removed(database: Database, table: str, query: Query) -> None:
+def test_rows_are_inserted_then_updated_then_removed(database: Database[Any], table: str, query: Query) -> None:
     owner = (table, "q")
     assert database.apply(plan(table), owner, 0, kept((1, "Bern", 5), (2, "Basel", 5)))
     assert database.apply(plan(table), owner, 1, kept((2, "Genf", 6), (3, "Chur", 6)) + gone((1, None, None)))
     assert query(f"SELECT * FROM {table} ORDER BY id") == [(2, "Genf", 6), (3, "Chur", 6)]
 
 
-def test_a_batch_that_comes_again_changes_nothing(database: Database, table: str, query: Query) -> None:
+def test_a_batch_that_comes_again_changes_nothing(database: Database[Any], table: str, query: Query) -> None:
     owner = (table, "q")
     assert database.apply(plan(table), owner, 7, kept((1, "Bern", 5)))
     assert not database.apply(plan(table), owner, 7, kept((1, "Genf", 6)))
@@ -78,7 +78,7 @@ def test_a_batch_that_comes_again_changes_nothing(database: Database, table: str
     assert query(f"SELECT city FROM {table}") == [("Chur",)]
 
 
-def test_a_batch_that_fails_in_the_middle_leaves_no_trace(database: Database, table: str, query: Query) -> None:
+def test_a_batch_that_fails_in_the_middle_leaves_no_trace(database: Database[Any], table: str, query: Query) -> None:
     owner = (table, "q")
     database.apply(plan(table), owner, 0, kept((1, "Bern", 5)))
 
@@ -93,12 +93,14 @@ def test_a_batch_that_fails_in_the_middle_leaves_no_trace(database: Database, ta
     assert query(f"SELECT city FROM {table}") == [("Chur",)]
 
 
-def test_the_last_row_of_a_key_counts(database: Database, table: str, query: Query) -> None:
+def test_the_last_row_of_a_key_counts(database: Database[Any], table: str, query: Query) -> None:
     database.apply(plan(table), (table, ""), 0, kept((1, "Bern", 9), (1, "Genf", 2), (2, "Chur", 1)) + gone((2, "", 1)))
     assert query(f"SELECT id, city FROM {table}") == [(1, "Genf")]
 
 
-def test_with_an_order_the_newest_row_counts_over_batches_too(database: Database, table: str, query: Query) -> None:
+def test_with_an_order_the_newest_row_counts_over_batches_too(
+    database: Database[Any], table: str, query: Query
+) -> None:
     ordered, owner = plan(table, "at"), (table, "")
     database.apply(ordered, owner, 0, kept((1, "Bern", 9), (1, "Genf", 2), (2, "Chur", 4)))
     database.apply(ordered, owner, 1, kept((1, "late", 3)) + gone((2, None, 3)))
@@ -107,7 +109,7 @@ def test_with_an_order_the_newest_row_counts_over_batches_too(database: Database
     assert query(f"SELECT id, city FROM {table} ORDER BY id") == [(1, "Basel")]
 
 
-def test_names_are_quoted(database: Database, query: Query, table: str) -> None:
+def test_names_are_quoted(database: Database[Any], query: Query, table: str) -> None:
     evil = f'{table}"; DROP TABLE headrace_batches; --'
     odd = UpsertPlan(evil, ('i"d', "select"), ("bigint", "string"), ('i"d',), None, True)
     assert database.apply(odd, (evil, "'"), 0, kept((1, "'; DROP TABLE x")))
@@ -116,18 +118,18 @@ def test_names_are_quoted(database: Database, query: Query, table: str) -> None:
     assert query(f'SELECT "select" FROM "{quoted}"') == [("b",)]
 
 
-def test_a_table_that_is_not_there_is_said(database: Database, table: str) -> None:
+def test_a_table_that_is_not_there_is_said(database: Database[Any], table: str) -> None:
     with pytest.raises(UpsertError, match=table):
         database.apply(plan(table, create=False), OWNER, 0, kept((1, "Bern", 5)))
 
 
-def test_a_table_without_a_key_is_said(database: Database, table: str, query: Query) -> None:
+def test_a_table_without_a_key_is_said(database: Database[Any], table: str, query: Query) -> None:
     query(f"CREATE TABLE {table} (id bigint, city text, at bigint)")
     with pytest.raises(UpsertError, match=r"(?i)unique constraint"):
         database.apply(plan(table), (table, ""), 0, kept((1, "Bern", 5)))
 
 
-def test_types_of_spark_are_kept(database: Database, table: str, query: Query, url: str) -> None:
+def test_types_of_spark_are_kept(database: Database[Any], table: str, query: Query, url: str) -> None:
     kinds = {"id": "int", "at": "timestamp", "day": "date", "ok": "boolean", "raw": "binary", "tags": "json"}
     at = datetime.datetime(2026, 1, 31, 12, 0, 0, 5).astimezone()
     typed = UpsertPlan(table, tuple(kinds), tuple(kinds.values()), ("id",), None, True)
