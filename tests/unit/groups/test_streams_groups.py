@@ -1,10 +1,9 @@
 """Streams groups: who is in them, what each gets, what each is told, and what a restart finds."""
 
 from typing import Any
-from uuid import UUID
 
 import pytest
-from tests.unit.groups.logged import LoggedGroups
+from tests.unit.groups.streams_world import DELAY_MS, PLAIN, SESSION_MS, STATEFUL, World, active, codes
 
 from headrace.coordinator.machine import InternalRecord
 from headrace.coordinator.result import Result
@@ -12,10 +11,10 @@ from headrace.groups.classic_protocol import JoinRequest
 from headrace.groups.consumer import Heartbeat
 from headrace.groups.consumer_records import CurrentKey, MemberKey
 from headrace.groups.epoch_members import LEFT_FOR_NOW
-from headrace.groups.group import JOIN, LEAVE, CreateTopics, Effects, GroupLimits, Now, StreamsLimits
+from headrace.groups.group import JOIN, LEAVE
 from headrace.groups.offsets import Committer, OffsetCommit
 from headrace.groups.share import ShareHeartbeat
-from headrace.groups.streams import StreamsBeat, StreamsGroup, StreamsHeartbeat
+from headrace.groups.streams import StreamsGroup, StreamsHeartbeat
 from headrace.groups.streams_endpoints import EndpointPartitions
 from headrace.groups.streams_member import StreamsMember
 from headrace.groups.streams_records import InternalTopic, StreamsMemberValue, Subtopology, TopologyValue
@@ -34,100 +33,11 @@ from headrace.model.errors import (
     InvalidTopologyEpoch,
     ProtocolError,
     RecordTooLarge,
-    StaleMemberEpoch,
     SubscribedToTopic,
     UnknownMember,
     UnreleasedInstance,
 )
-from headrace.model.ids import BrokerId, LeaderEpoch, TopicId, TopicName
-from headrace.model.image import ClusterImage, PartitionState, TopicImage
 from headrace.runtime.deferred import Deferred
-
-_STATE = PartitionState(BrokerId(0), LeaderEpoch(0), (BrokerId(0),), (BrokerId(0),))
-SESSION_MS, DELAY_MS = 1_000, 100
-PLAIN = TopologyValue(0, (Subtopology("0", ("lines",)),))
-STATEFUL = TopologyValue(0, (Subtopology("0", ("lines",), changelog_topics=(InternalTopic("log"),)),))
-
-
-class World(LoggedGroups):
-    def __init__(self, topology: TopologyValue = PLAIN, *, delay_ms: int = 0, standbys: int = 0, **counts: int) -> None:
-        self.standbys = standbys
-        super().__init__(
-            GroupLimits(
-                streams=StreamsLimits(
-                    session_timeout_of=lambda _: SESSION_MS,
-                    standby_replicas_of=lambda _: self.standbys,
-                    initial_delay_of=lambda _: delay_ms,
-                    max_size=4,
-                )
-            )
-        )
-        self.topology = topology
-        self.counts = counts or {"lines": 2, "log": 2}
-        self.revision = 1
-        self.wanted: tuple[InternalTopic, ...] = ()
-        self.ms = 0.0
-
-    @property
-    def now(self) -> Now:
-        return Now(self.ms, 0)
-
-    @property
-    def image(self) -> ClusterImage:
-        topics = {
-            TopicName(name): TopicImage(TopicName(name), TopicId(UUID(int=at + 1)), (_STATE,) * count)
-            for at, (name, count) in enumerate(self.counts.items())
-        }
-        return ClusterImage("c", BrokerId(0), {}, topics, {}, {}, self.revision)
-
-    def create(self, **counts: int) -> None:
-        self.counts = {**self.counts, **counts}
-        self.revision += 1
-
-    def apply(self, effects: Effects) -> None:
-        super().apply(effects)
-        for effect in effects:
-            if isinstance(effect, CreateTopics):
-                self.wanted = tuple(effect.topics)
-
-    def send(self, beat: StreamsHeartbeat) -> StreamsBeat:
-        told: list[StreamsBeat] = []
-        waiter: Deferred[Result[StreamsBeat]] = Deferred()
-        waiter.then(lambda result: told.append(result.get()))
-        self.apply(self.machine.streams_heartbeat("g", beat, self.image, waiter, self.now))
-        return told[0]
-
-    def beat(self, member_id: str, epoch: int, **fields: Any) -> StreamsBeat:
-        return self.send(StreamsHeartbeat(member_id, epoch, **fields))
-
-    def join(self, member_id: str, process_id: str | None = None, **fields: Any) -> StreamsBeat:
-        said: dict[str, Any] = {
-            "rebalance_timeout_ms": 500,
-            "topology": self.topology,
-            "owned": NO_TASKS,
-            "process_id": process_id or f"p-{member_id}",
-        }
-        return self.beat(member_id, JOIN, **(said | fields))
-
-    def members(self) -> dict[str, tuple[int, TaskSet]]:
-        return {one.member_id: (one.epoch, one.assigned) for one in self.machine.of_kind("g", StreamsGroup).members}
-
-    def expire(self, ms: float) -> None:
-        self.ms += ms
-        self.apply(self.machine.of_kind("g", StreamsGroup).expire(self.image, self.now))
-
-    def commit(self, member_id: str, epoch: int, *partitions: int, transactional: bool = False) -> None:
-        commits = [OffsetCommit("lines", partition, 1) for partition in partitions or (0,)]
-        by = Committer(member_id, None, epoch)
-        self.machine.check_commit("g", by, self.now, transactional=transactional, commits=commits)
-
-
-def active(*partitions: int) -> TaskSet:
-    return TaskSet(frozenset(StreamsTask("0", at) for at in partitions))
-
-
-def codes(told: StreamsBeat) -> list[StatusCode]:
-    return [status.code for status in told.statuses]
 
 
 def test_the_first_member_has_all_tasks() -> None:
@@ -370,73 +280,6 @@ def test_members_are_told_who_can_be_asked_for_what() -> None:
     )
     world.machine = world.restarted()
     assert world.beat("b", 3, endpoints_epoch=told.endpoints_epoch).endpoints is None
-
-
-def test_only_members_commit() -> None:
-    world = World()
-    world.join("a")
-    world.commit("a", 2)
-    for epoch in (1, 3):
-        with pytest.raises(StaleMemberEpoch):
-            world.commit("a", epoch)
-        with pytest.raises(IllegalGeneration):
-            world.commit("a", epoch, transactional=True)
-    for member_id, epoch in (("b", 2), ("", -1)):
-        with pytest.raises(UnknownMember):
-            world.commit(member_id, epoch)
-    world.commit("", -1, transactional=True)
-    world.beat("a", LEAVE)
-    world.commit("", -1)
-
-
-def test_a_commit_of_an_earlier_epoch_counts_for_what_the_member_has_had_since() -> None:
-    world = World(lines=3)
-    world.join("a")
-    world.join("b")
-    world.beat("a", 2)
-    world.beat("a", 2, owned=active(0, 1))
-    assert world.beat("b", 3).tasks == active(2)
-    world.machine = world.restarted()
-    world.commit("a", 2, 0, 1, transactional=True)
-    world.commit("a", 3, 2)
-    for partitions in ((2,), (0, 2)):
-        with pytest.raises(IllegalGeneration):
-            world.commit("a", 2, *partitions, transactional=True)
-    world.beat("b", LEAVE)
-    assert world.beat("a", 3).tasks == active(0, 1, 2)
-    world.commit("a", 3, 0, 1)
-    with pytest.raises(StaleMemberEpoch):
-        world.commit("a", 3, 2)
-    world.commit("a", world.members()["a"][0], 2)
-
-
-def test_a_commit_from_before_a_member_joined_again_does_not_count() -> None:
-    world = World()
-    world.join("a")
-    world.join("b")
-    told = world.join("a")
-    assert (told.epoch, told.tasks) == (3, active(0))
-    world.commit("a", 3, 0, transactional=True)
-    with pytest.raises(IllegalGeneration):
-        world.commit("a", 2, 0, transactional=True)
-    world.beat("a", LEAVE)
-    world.beat("b", 3)
-    epoch = world.join("a").epoch
-    for earlier in range(1, epoch):
-        with pytest.raises(IllegalGeneration):
-            world.commit("a", earlier, 0, transactional=True)
-
-
-def test_only_members_at_their_epoch_fetch_offsets() -> None:
-    world = World()
-    world.join("a")
-    group = world.machine.of_kind("g", StreamsGroup)
-    group.check_fetch(None, -1)
-    group.check_fetch("a", 2)
-    with pytest.raises(StaleMemberEpoch):
-        group.check_fetch("a", 1)
-    with pytest.raises(UnknownMember):
-        group.check_fetch("b", 2)
 
 
 def test_a_group_is_deleted_with_all_of_its_records() -> None:
