@@ -1,117 +1,41 @@
-"""Queues through boto3, as its users type it, and through the older protocol, against a real broker process."""
+"""Queues through boto3, as its users type it, against a real broker process."""
 
 import hashlib
 import json
 import socket
 import threading
 import time
-import urllib.error
-import urllib.request
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
-from xml.etree import ElementTree
 
 import boto3
 import pytest
-from botocore.auth import SigV4QueryAuth
-from botocore.awsrequest import AWSRequest
-from botocore.config import Config
-from botocore.credentials import Credentials
 from botocore.exceptions import BotoCoreError, ClientError
 
 from headrace.testing.process import BrokerProcess
 
+from .sqs_brokers import (  # noqa: F401
+    ACCOUNT,
+    KEY,
+    SECRET,
+    WAIT_S,
+    arn_of,
+    client_of,
+    count,
+    new_queue,
+    plain,
+    plain_process,
+    receive,
+    served,
+    sqs,
+    until,
+)
+
 pytestmark = pytest.mark.xdist_group("sqs-boto3")
-
-WAIT_S = 60.0
-KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
-ACCOUNT = "123456789012"
-
-
-def client_of(broker: BrokerProcess, key: str = KEY, secret: str = SECRET) -> Any:
-    return boto3.client(
-        "sqs",
-        endpoint_url=broker.http_url,
-        region_name="eu-central-1",
-        aws_access_key_id=key,
-        aws_secret_access_key=secret,
-        config=Config(retries={"total_max_attempts": 5, "mode": "standard"}),
-    )
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """A broker that checks signatures."""
-    settings = {
-        "sqs.access.keys": f"{KEY}:{SECRET}",
-        "sqs.account.id": ACCOUNT,
-        "sqs.region": "eu-central-1",
-        "sqs.recreate.wait.ms": 0,
-    }
-    with BrokerProcess(tmp_path_factory.mktemp("sqs") / "data", settings=settings) as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
-def plain_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("plain") / "data") as broker:
-        yield broker
-
-
-@pytest.fixture
-def plain(plain_process: BrokerProcess) -> BrokerProcess:
-    """A broker as it is without settings: nobody but this machine reaches it, by any credentials or none. A test may
-    stop it; it runs again for the next one."""
-    return plain_process if plain_process.is_running else plain_process.start()
-
-
-@pytest.fixture(scope="module")
-def sqs(served: BrokerProcess) -> Iterator[Any]:
-    client = client_of(served)
-    yield client
-    client.close()
-
-
-@pytest.fixture
-def new_queue(sqs: Any) -> Callable[..., str]:
-    def make(suffix: str = "", **attributes: str) -> str:
-        if suffix == ".fifo":
-            attributes["FifoQueue"] = "true"
-        made = sqs.create_queue(QueueName=f"q-{uuid.uuid4().hex[:12]}{suffix}", Attributes=attributes)
-        return str(made["QueueUrl"])
-
-    return make
-
-
-def arn_of(sqs: Any, url: str) -> str:
-    return str(sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"])
-
-
-def receive(sqs: Any, url: str, count: int, **more: Any) -> list[dict[str, Any]]:
-    """Receive until there are so many."""
-    found: list[dict[str, Any]] = []
-    end = time.monotonic() + WAIT_S
-    while len(found) < count:
-        assert time.monotonic() < end, f"{len(found)} of {count} messages"
-        answer = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=2, **more)
-        found += answer.get("Messages", [])
-    return found
-
-
-def until(look: Callable[[], Any], expected: Any) -> None:
-    end = time.monotonic() + WAIT_S
-    while (found := look()) != expected:
-        assert time.monotonic() < end, f"{found} is not {expected}"
-        time.sleep(0.05)
-
-
-def count(sqs: Any, url: str, which: str = "") -> int:
-    name = f"ApproximateNumberOfMessages{which}"
-    return int(sqs.get_queue_attributes(QueueUrl=url, AttributeNames=[name])["Attributes"][name])
 
 
 def test_the_examples_of_the_boto3_guide(sqs: Any) -> None:
@@ -456,78 +380,6 @@ def test_a_move_is_cancelled(sqs: Any, new_queue: Callable[..., str]) -> None:
         sqs.start_message_move_task(SourceArn=arn)
     assert sqs.cancel_message_move_task(TaskHandle=handle)["ApproximateNumberOfMessagesMoved"] < 50
     until(lambda: sqs.list_message_move_tasks(SourceArn=arn)["Results"][0]["Status"], "CANCELLED")
-
-
-def test_who_does_not_sign_well_gets_nothing(served: BrokerProcess) -> None:
-    for key, secret, code in ((KEY, "wrong", "SignatureDoesNotMatch"), ("nobody", "x", "InvalidClientTokenId")):
-        client = client_of(served, key, secret)
-        with pytest.raises(ClientError) as caught:
-            client.list_queues()
-        assert caught.value.response["Error"]["Code"] == code
-        assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 403
-        client.close()
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(f"{served.http_url}/?Action=ListQueues", timeout=WAIT_S)
-    with refused.value as answer:
-        assert answer.code == 403
-        assert b"MissingAuthenticationToken" in answer.read()
-
-
-def test_a_signed_url(served: BrokerProcess, sqs: Any, new_queue: Callable[..., str]) -> None:
-    url = new_queue()
-    sqs.send_message(QueueUrl=url, MessageBody="by a link")
-    request = AWSRequest("GET", f"{url}?{urlencode({'Action': 'ReceiveMessage', 'WaitTimeSeconds': 20})}")
-    SigV4QueryAuth(Credentials(KEY, SECRET), "sqs", "eu-central-1", expires=300).add_auth(request)
-    with urllib.request.urlopen(request.url, timeout=WAIT_S) as answer:
-        assert b"<Body>by a link</Body>" in answer.read()
-
-
-def test_the_older_protocol(plain: BrokerProcess) -> None:
-    """By raw requests, without credentials."""
-
-    def call(action: str, url: str = plain.http_url, **fields: object) -> ElementTree.Element:
-        form = urlencode({"Action": action, "Version": "2012-11-05", **fields}).encode()
-        try:
-            with urllib.request.urlopen(url, form, timeout=WAIT_S) as answer:
-                text = answer.read()
-        except urllib.error.HTTPError as error:
-            with error:
-                text = error.read()
-        return ElementTree.fromstring(text.replace(b' xmlns="http://queue.amazonaws.com/doc/2012-11-05/"', b""))
-
-    made = call(
-        "CreateQueue", QueueName="MyQueue", **{"Attribute.1.Name": "VisibilityTimeout", "Attribute.1.Value": "40"}
-    )
-    url = made.findtext("CreateQueueResult/QueueUrl") or ""
-    assert url == f"{plain.http_url}/000000000000/MyQueue"
-    sent = call("SendMessage", url, MessageBody="This is a test message <&>")
-    entries = {}
-    for n in (1, 2):
-        entries[f"SendMessageBatchRequestEntry.{n}.Id"] = f"test_msg_00{n}"
-        entries[f"SendMessageBatchRequestEntry.{n}.MessageBody"] = f"test message body {n}"
-    batch = call("SendMessageBatch", url, **entries)
-    assert len(batch.findall("SendMessageBatchResult/SendMessageBatchResultEntry")) == 2
-    found: dict[str | None, ElementTree.Element] = {}
-    end = time.monotonic() + WAIT_S
-    while len(found) < 3 and time.monotonic() < end:
-        got = call("ReceiveMessage", url, MaxNumberOfMessages=10, WaitTimeSeconds=2, **{"AttributeName.1": "All"})
-        found |= {each.findtext("Body"): each for each in got.findall("ReceiveMessageResult/Message")}
-    message = found["This is a test message <&>"]
-    assert message.findtext("MessageId") == sent.findtext("SendMessageResult/MessageId")
-    assert message.findtext("MD5OfBody") == sent.findtext("SendMessageResult/MD5OfMessageBody")
-    handle = message.findtext("ReceiptHandle")
-    assert call("ChangeMessageVisibility", url, ReceiptHandle=handle, VisibilityTimeout=60).tag == (
-        "ChangeMessageVisibilityResponse"
-    )
-    assert call("DeleteMessage", url, ReceiptHandle=handle).tag == "DeleteMessageResponse"
-    shown = call("GetQueueAttributes", url, **{"AttributeName.1": "VisibilityTimeout"})
-    assert shown.findtext("GetQueueAttributesResult/Attribute/Value") == "40"
-    assert url in [each.text for each in call("ListQueues").findall("ListQueuesResult/QueueUrl")]
-    missing = call("GetQueueUrl", QueueName="none")
-    assert missing.findtext("Error/Code") == "AWS.SimpleQueueService.NonExistentQueue"
-    assert call("DeleteQueue", url).tag == "DeleteQueueResponse"
-    again = call("CreateQueue", QueueName="MyQueue")
-    assert again.findtext("Error/Code") == "AWS.SimpleQueueService.QueueDeletedRecently"
 
 
 def test_messages_outlive_the_broker(plain: BrokerProcess) -> None:
