@@ -18,13 +18,14 @@ def complete_flush(log: LogState, ticket: FlushTicket) -> bool:
     """Raise `flushed_offset` after a ticket's `sync` returned; False if the log failed or was truncated meanwhile."""
     if ticket.generation != log.generation or log.failure is not None:
         return False
-    closed = set(ticket.closed)
-    for segment in closed:
-        segment.close_writer()
-    log.segments.forget_unsynced(closed)
+    if ticket.closed:
+        for segment in ticket.closed:
+            segment.close_writer()
+        log.segments.forget_unsynced(set(ticket.closed))
     if ticket.epochs is not None and log.epochs.to_text().encode() == ticket.epochs[1]:
         log.epochs.changed = False
-    log.snapshots.note_flushed(len(ticket.snapshots))
+    if ticket.snapshots:
+        log.snapshots.note_flushed(len(ticket.snapshots))
     log.flushed_offset = max(log.flushed_offset, ticket.end_offset)
     return True
 

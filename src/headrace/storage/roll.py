@@ -18,11 +18,11 @@ class RollLimits:
         "_clock",
         "_index_bytes",
         "_roll_age_ms",
-        "_settings",
         "after_ms",
         "after_offset",
         "interval_bytes",
         "segment_bytes",
+        "settings",
     )
 
     def __init__(self, settings: TopicSettings, clock: Clock, active: Segment) -> None:
@@ -30,19 +30,15 @@ class RollLimits:
         self.configure(settings, active)
 
     def configure(self, settings: TopicSettings, active: Segment) -> None:
-        self._settings = settings
+        self.settings = settings
         self._index_bytes = settings.segment_index_bytes
         self.segment_bytes = settings.segment_bytes
         self.interval_bytes = settings.index_interval_bytes
         self.update(active)
 
-    @property
-    def settings(self) -> TopicSettings:
-        return self._settings
-
     def update(self, active: Segment) -> None:
         """Compute the limits of this segment."""
-        settings = self._settings
+        settings = self.settings
         # A segment always gets the same share of the jitter; it differs between partitions.
         jitter_ms = min(settings.segment_jitter_ms, settings.segment_ms)
         self._roll_age_ms = settings.segment_ms - int(jitter_ms * crc32(str(active.path).encode()) / 2**32)
