@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from itertools import chain
 from typing import Any
 from urllib.parse import unquote
 
@@ -171,7 +172,7 @@ class HttpServerConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         if self._parser.should_upgrade():
             return
-        head_bytes = len(self._url) + sum([len(name) + len(value) for name, value in self._headers])
+        head_bytes = len(self._url) + sum(map(len, chain.from_iterable(self._headers)))
         if head_bytes > MAX_HEAD_BYTES:
             raise ValueError(_HEAD_TOO_LARGE)
         version = self._parser.get_http_version()
