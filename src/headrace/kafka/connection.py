@@ -9,8 +9,8 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Coroutine, Sequence
-from inspect import iscoroutine
 from struct import Struct
+from types import CoroutineType
 from typing import Any, cast
 
 from headrace.config.listeners import KafkaListener
@@ -281,7 +281,7 @@ class Connection(asyncio.BufferedProtocol):
         assert self._peer is not None
         context = Context(header, self._peer, self._host.services)
         result = handler(context, read(frame, header))
-        if iscoroutine(result):
+        if isinstance(result, CoroutineType):
             self._state.block()
             self._host.spawn(self._serve(slot, context, frame, result))
             return
