@@ -299,7 +299,11 @@ def unescaped(name: str) -> str:
 
 
 def decoded_base64(text: str) -> bytes:
+    """The bytes of their one base64 form; other forms of the same bytes are errors."""
     try:
-        return b64decode(text, validate=True)
+        content = b64decode(text, validate=True)
     except ValueError:
         raise ScramMessageError("malformed base64") from None
+    if b64encode(content).decode() != text:
+        raise ScramMessageError("base64 with unused bits")
+    return content
