@@ -52,8 +52,8 @@ def new_credential(
 ) -> ScramCredential:
     """The credential to store for a password. Raises ValueError with one sentence to show.
 
-    A password that SASLprep would change is refused: Java's client and librdkafka send it as it is typed, other clients
-    prepare it, and one of them could not log in.
+    A password that SASLprep would change is refused: Java's client and kafka-python send it as it is typed, other
+    clients prepare it, and one of them could not log in.
     """
     if not password:
         raise ValueError("a password must not be empty")

@@ -58,6 +58,7 @@ class Provider:
         self.document = DOCUMENT
         self.headers: dict[str, str] = {}
         self.paths: list[str] = []
+        self.times: list[float] = []
         self.port = 0
         self._asked = threading.Condition()
 
@@ -67,6 +68,7 @@ class Provider:
 
     def note(self, path: str) -> None:
         with self._asked:
+            self.times.append(time.monotonic())
             self.paths.append(path)
             self._asked.notify_all()
 

@@ -1,7 +1,9 @@
+import itertools
 import json
 import logging
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -113,6 +115,18 @@ def test_a_storm_of_unknown_key_ids_does_one_fetch(provider: Provider) -> None:
             each.join()
         assert len(provider.paths) == 1, "the next fetch comes ten seconds after the last"
         assert len(jwks._missing) <= MISSING_KEYS
+
+
+def test_a_storm_that_goes_on_fetches_with_pauses(provider: Provider) -> None:
+    with started(Jwks(JsonUrl(provider.url), missing_key_fetch_s=0.2)) as jwks:
+        assert jwks.wait_until_loaded(20.0)
+        deadline = time.monotonic() + 20.0
+        for each in itertools.count():
+            jwks.find(f"unknown {each}")
+            if len(provider.times) >= 4 or time.monotonic() > deadline:
+                break
+    assert len(provider.times) >= 4
+    assert all(later - earlier >= 0.2 for earlier, later in itertools.pairwise(provider.times))
 
 
 def test_an_unknown_key_id_fetches_again_after_the_pause() -> None:

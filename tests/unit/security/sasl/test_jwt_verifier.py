@@ -9,10 +9,11 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm
 
+from headrace.security.sasl.jwks import read_key_set
 from headrace.security.sasl.jwt_verifier import JwtVerifier, TokenRules
 from headrace.security.sasl.oauthbearer import InvalidTokenError, VerifiedToken
 
-from .provider import AUDIENCE, ED_KEY, ISSUER, KEYS, OTHER_KEY, RSA_KEY, claims, token
+from .provider import AUDIENCE, ED_KEY, ISSUER, KEYS, OTHER_KEY, PUBLIC_KEYS, RSA_KEY, claims, token
 
 RULES = TokenRules(issuer=ISSUER, audiences=(AUDIENCE, "other"))
 
@@ -128,6 +129,15 @@ def test_an_algorithm_of_another_key_type_is_invalid() -> None:
         verify(token(key=RSA_KEY, algorithm="RS256", headers={"kid": "ec"}))
     with pytest.raises(InvalidTokenError):
         verify(token(headers={"kid": "rsa"}))
+
+
+def test_an_algorithm_that_the_provider_did_not_name_is_invalid() -> None:
+    """The key is RSA, and the provider says that it signs with RS256 alone."""
+    keys = read_key_set(json.dumps({"keys": [PUBLIC_KEYS[0] | {"alg": "RS256"}]}).encode())
+    verifier = JwtVerifier(keys, RULES)
+    assert verifier.verify(token(key=RSA_KEY, algorithm="RS256", headers={"kid": "rsa"})).subject == "alice"
+    with pytest.raises(InvalidTokenError):
+        verifier.verify(token(key=RSA_KEY, algorithm="PS256", headers={"kid": "rsa"}))
 
 
 def test_a_signature_of_another_key_is_invalid() -> None:

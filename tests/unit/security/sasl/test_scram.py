@@ -1,4 +1,3 @@
-import hashlib
 import hmac
 from base64 import b64decode, b64encode
 
@@ -123,20 +122,34 @@ def test_a_tampered_final_message_is_rejected_and_ends_the_exchange(final: bytes
     assert exchange.step(RFC_FINAL) == Rejected("the exchange is over")
 
 
-def test_the_proof_covers_the_nonce_even_where_it_is_signed_right() -> None:
-    """CVE-2024-56128: a client that signs another nonce than the server's knows the password but is rejected."""
+def signed_final(credential: ScramCredential, bare: str, challenge: str, without_proof: str) -> bytes:
+    """A final message of a client that knows the password, whatever it says before the proof."""
+    signed = f"{bare},{challenge},{without_proof}".encode()
+    salted = salted_password(PASSWORD, SCRAM_SHA_256, credential.salt, credential.iterations)
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    signature = hmac.digest(credential.stored_key, signed, "sha256")
+    proof = b64encode(bytes(a ^ b for a, b in zip(client_key, signature, strict=True))).decode()
+    return f"{without_proof},p={proof}".encode()
+
+
+@pytest.mark.parametrize(
+    ("without_proof", "reason"),
+    [
+        ("c=biws,r=mine", "the nonce is not the challenge's"),
+        ("c=biws,r=mineother", "the nonce is not the challenge's"),
+        ("c=biws,NONCEx", "the nonce is not the challenge's"),
+        ("c=eSws,NONCE", "the channel binding is not the first message's"),
+        ("c=biws,NONCE,m=x", "a mandatory extension that is not supported"),
+    ],
+)
+def test_a_right_password_does_not_excuse_another_nonce_or_binding(without_proof: str, reason: str) -> None:
+    """CVE-2024-56128: the proof is right, for a nonce or a header that the exchange did not have."""
     known = user()
     exchange = begin(server(known), SCRAM_SHA_256)
     challenge = exchange.step(b"n,,n=alice,r=mine").token.decode()
-    credential = known.credentials[SCRAM_SHA_256]
-    salted = salted_password(PASSWORD, SCRAM_SHA_256, credential.salt, credential.iterations)
-    without_proof = "c=biws,r=mine"
-    signed = f"n=alice,r=mine,{challenge},{without_proof}".encode()
-    client_key = hmac.digest(salted, b"Client Key", "sha256")
-    signature = hmac.digest(hashlib.sha256(client_key).digest(), signed, "sha256")
-    proof = b64encode(bytes(a ^ b for a, b in zip(client_key, signature, strict=True))).decode()
-    answer = exchange.step(f"{without_proof},p={proof}".encode())
-    assert answer == Rejected("the nonce is not the challenge's", claimed_user="alice")
+    text = without_proof.replace("NONCE", challenge.split(",")[0])
+    answer = exchange.step(signed_final(known.credentials[SCRAM_SHA_256], "n=alice,r=mine", challenge, text))
+    assert answer == Rejected(reason, claimed_user="alice")
 
 
 FIRSTS = {
@@ -178,12 +191,7 @@ def test_headers_without_channel_binding_log_in(header: str) -> None:
     bare = "n=a=3Db=2Cc,r=mine"
     challenge = exchange.step(f"{header}{bare}".encode()).token.decode()
     without_proof = f"c={b64encode(header.encode()).decode()},{challenge.split(',')[0]}"
-    signed = f"{bare},{challenge},{without_proof}".encode()
-    salted = salted_password(PASSWORD, SCRAM_SHA_256, credential.salt, 4096)
-    client_key = hmac.digest(salted, b"Client Key", "sha256")
-    signature = hmac.digest(credential.stored_key, signed, "sha256")
-    proof = b64encode(bytes(a ^ b for a, b in zip(client_key, signature, strict=True))).decode()
-    assert isinstance(exchange.step(f"{without_proof},p={proof}".encode()), Authenticated)
+    assert isinstance(exchange.step(signed_final(credential, bare, challenge, without_proof)), Authenticated)
 
 
 def test_a_recorded_exchange_cannot_be_replayed() -> None:
