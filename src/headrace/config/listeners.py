@@ -31,7 +31,7 @@ class KafkaListener:
     address: Endpoint
     """Where it listens; an empty host means every address, IPv4 and IPv6."""
     advertise: str = ""
-    """HOST[:PORT] that clients of this listener are told to use; empty: the address they connected to."""
+    """HOST[:PORT] advertised to clients of this listener; empty: the address they connected to."""
     client_auth: str = "none"
     """Whether a TLS client must present a certificate: none, requested or required."""
     mechanisms: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class KafkaListener:
 
     @property
     def authenticates(self) -> bool:
-        """True if nobody is served who has not proved who they are."""
+        """True if only clients are served that have authenticated."""
         return self.uses_sasl or (self.uses_tls and self.client_auth == "required")
 
     @property

@@ -52,7 +52,7 @@ class Timeouts:
 
 
 class _SpareBuffer:
-    """Reuses the largest buffer that was given back, of any size: a connection reads one large response at a time."""
+    """Reuses the largest buffer that was released, of any size: a connection reads one large response at a time."""
 
     def __init__(self) -> None:
         self._spare = bytearray()
@@ -61,7 +61,7 @@ class _SpareBuffer:
         spare, self._spare = self._spare, bytearray()
         return spare if len(spare) >= size else bytearray(size)
 
-    def give_back(self, buffer: bytearray) -> None:
+    def release(self, buffer: bytearray) -> None:
         if len(buffer) > len(self._spare):
             self._spare = buffer
 
@@ -167,7 +167,7 @@ class WireConnection:
     def take_back(self, records: memoryview) -> None:
         """Reuse the buffer that holds these records for a later response: the caller does not need them any more."""
         if isinstance(records.obj, bytearray):
-            self._buffers.give_back(records.obj)
+            self._buffers.release(records.obj)
 
     def _receive_into(self, window: memoryview) -> int:
         request, deadline_s = self._stream.oldest

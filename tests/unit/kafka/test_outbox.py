@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace.kafka.outbox import FileRange, Outbox
+from headrace.kafka.outbox import FileRange, SocketOutbox
 from headrace.runtime.disk import OsDisk
 
 
@@ -74,7 +74,7 @@ def test_everything_arrives_in_order(tmp_path: Path, pair: Any, seed: int) -> No
 
     async def run() -> None:
         room = asyncio.Event()
-        outbox = Outbox(Transport(ours), room.set)  # type: ignore[arg-type]
+        outbox = SocketOutbox(Transport(ours), room.set)  # type: ignore[arg-type]
         reading = asyncio.create_task(read_exactly(theirs, len(expected), rng))
         for part in parts:
             outbox.send([part])
@@ -95,7 +95,7 @@ def test_a_client_that_does_not_read_fills_it_and_closing_waits_for_the_rest(pai
 
     async def run() -> None:
         transport = Transport(ours)
-        outbox = Outbox(transport, lambda: None)  # type: ignore[arg-type]
+        outbox = SocketOutbox(transport, lambda: None)  # type: ignore[arg-type]
         outbox.send([b"x" * 5_000_000])
         assert outbox.is_full
         outbox.close_when_empty()
@@ -114,7 +114,7 @@ def test_a_client_that_is_gone_ends_the_connection(pair: Any) -> None:
 
     async def run() -> None:
         transport = Transport(ours)
-        outbox = Outbox(transport, lambda: None)  # type: ignore[arg-type]
+        outbox = SocketOutbox(transport, lambda: None)  # type: ignore[arg-type]
         theirs.close()
         outbox.send([b"x" * 100])
         assert transport.calls == ["abort"]
@@ -128,7 +128,7 @@ def test_a_file_that_is_shorter_than_promised_ends_the_connection(tmp_path: Path
 
     async def run() -> None:
         transport = Transport(ours)
-        outbox = Outbox(transport, lambda: None)  # type: ignore[arg-type]
+        outbox = SocketOutbox(transport, lambda: None)  # type: ignore[arg-type]
         outbox.send([FileRange(a_file(tmp_path, b"short"), 0, 100)])
         assert transport.calls == ["abort"]
 
@@ -143,7 +143,7 @@ def test_one_that_cannot_wait_for_its_client_ends_the_connection(pair: Any, monk
 
     async def run() -> None:
         transport = Transport(pair[0])
-        outbox = Outbox(transport, lambda: None)  # type: ignore[arg-type]
+        outbox = SocketOutbox(transport, lambda: None)  # type: ignore[arg-type]
         monkeypatch.setattr("headrace.kafka.outbox.os.dup", no_descriptor_left)
         outbox.send([bytes(10_000_000)])
         assert transport.calls == ["abort"]

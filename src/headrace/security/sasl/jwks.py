@@ -109,7 +109,7 @@ def _algorithms_of(key: object) -> frozenset[str]:
 
 
 class Jwks:
-    """The key set of a provider, kept up to date by a thread between `start` and `close`."""
+    """The key set of a provider, refreshed by a thread between `start` and `close`."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class Jwks:
         self._thread.start()
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """End the thread; waits for a fetch that is under way, so not on the event loop."""
+        """End the thread; waits for a running fetch, so not on the event loop."""
         with self._condition:
             self._is_closed = True
             self._condition.notify_all()
