@@ -20,6 +20,7 @@ from headrace.model.image import Endpoint
 from headrace.security.tls.certificates import CertificateDetails, details, why_untrusted
 from headrace.security.tls.context import TlsFiles, client_context
 from headrace.security.tls.dev_certificates import DevCertificate, make_dev_certificates
+from headrace.security.tls.handshake import handshake_reason
 from headrace.security.tls.pem_files import read_certificates
 
 
@@ -152,13 +153,9 @@ def _handshake(where: Endpoint, context: ssl.SSLContext, timeout_s: float) -> tu
 
 
 def _reason(error: OSError) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return error.verify_message
     if isinstance(error, ssl.SSLError) and error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
         return "it does not speak TLS"
-    if isinstance(error, ssl.SSLError) and error.reason:
-        return error.reason.lower().replace("_", " ")
-    return str(error)
+    return handshake_reason(error)
 
 
 def _address(where: str) -> Endpoint:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from headrace.model.client_auth import ClientAuth
 from headrace.model.errors import SettingsError
+from headrace.security.tls.handshake import FailureCallback, ServerContext
 from headrace.security.tls.pem_files import check_pair, read_certificates, read_key
 
 TLS_1_2_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
@@ -45,10 +46,17 @@ class TlsFiles:
 
 
 def server_context(
-    files: TlsFiles, client_auth: ClientAuth = ClientAuth.NONE, alpn: Sequence[str] = ()
+    files: TlsFiles,
+    client_auth: ClientAuth = ClientAuth.NONE,
+    alpn: Sequence[str] = (),
+    on_failure: FailureCallback | None = None,
 ) -> ssl.SSLContext:
-    """A context for a listener. With `ALPN_HTTP` it is one for HTTP; Kafka clients send no ALPN."""
-    context = _context(ssl.PROTOCOL_TLS_SERVER, files)
+    """A context for a listener. With `ALPN_HTTP` it is one for HTTP; Kafka clients send no ALPN.
+
+    `on_failure` is called with the reason of each handshake that fails.
+    """
+    context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
+    _restrict(context, files)
     if files.cert_file is None:
         raise SettingsError("a TLS listener needs a certificate: set tls.cert.file and tls.key.file")
     _load_pair(context, files, files.cert_file)
@@ -61,6 +69,7 @@ def server_context(
         _load_authorities(context, files.ca_file)
         required = client_auth is ClientAuth.REQUIRED
         context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
+    context.on_failure = on_failure
     context.num_tickets = 1 if client_auth is ClientAuth.NONE else 0
     if alpn:
         context.set_alpn_protocols(list(alpn))
@@ -75,7 +84,8 @@ def client_context(
     Without a `ca_file` the system's authorities are trusted. `verifies=False` accepts any certificate;
     `verifies_host=False` accepts a trusted one for another host.
     """
-    context = _context(ssl.PROTOCOL_TLS_CLIENT, files)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _restrict(context, files)
     context.check_hostname = verifies and verifies_host
     context.verify_mode = ssl.CERT_REQUIRED if verifies else ssl.CERT_NONE
     if files.ca_file is not None:
@@ -89,14 +99,12 @@ def client_context(
     return context
 
 
-def _context(protocol: int, files: TlsFiles) -> ssl.SSLContext:
+def _restrict(context: ssl.SSLContext, files: TlsFiles) -> None:
     if files.min_version not in _MIN_VERSIONS:
         raise SettingsError(f"tls.min.version is {files.min_version!r}: it must be one of {', '.join(_MIN_VERSIONS)}")
-    context = ssl.SSLContext(protocol)
     context.minimum_version = _MIN_VERSIONS[files.min_version]
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
     context.set_ciphers(TLS_1_2_CIPHERS)
-    return context
 
 
 def _load_pair(context: ssl.SSLContext, files: TlsFiles, cert_file: Path) -> None:

@@ -14,6 +14,7 @@ import asyncio
 import logging
 import os
 import ssl
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
@@ -64,6 +65,8 @@ class ReloadingTls:
         self.failed_reloads = 0
         self.last_error: str | None = None
         """Why the files as they are now are not in use; None if they are."""
+        self.failed_handshakes: Counter[str] = Counter()
+        """How many handshakes of clients failed, by reason."""
         self._now = now
         self._contexts: list[tuple[_CurrentContext, _Build]] = []
         self._seen = self._fingerprint()
@@ -73,7 +76,7 @@ class ReloadingTls:
 
     def server_context(self, client_auth: ClientAuth = ClientAuth.NONE, alpn: Sequence[str] = ()) -> ssl.SSLContext:
         """A context for `create_server`; see `context.server_context`."""
-        return self._reloaded(lambda files: server_context(files, client_auth, alpn))
+        return self._reloaded(lambda files: server_context(files, client_auth, alpn, self._note_handshake_failure))
 
     def client_context(self, *, verifies: bool = True, verifies_host: bool = True) -> ssl.SSLContext:
         """A context for `create_connection`; see `context.client_context`."""
@@ -124,6 +127,10 @@ class ReloadingTls:
             self.failed_reloads += 1
             log.error("TLS files have changed and cannot be used, the previous ones stay in use: %s", reason)
         self.last_error = reason
+
+    def _note_handshake_failure(self, reason: str) -> None:
+        self.failed_handshakes[reason] += 1
+        log.debug("a TLS handshake failed: %s", reason)
 
     def _warn_of_expiry(self) -> None:
         certificate, now = self.certificate, self._now()
