@@ -25,7 +25,7 @@ from headrace.kafka.preload import Preload
 from headrace.kafka.server import KafkaServer
 from headrace.kafka.services import Services
 from headrace.model.image import Endpoint
-from headrace.replication.transport import TcpTransport
+from headrace.replication.transport import BrokerLogin, TcpTransport
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.disk import Disk, OsDisk
 from headrace.runtime.heap import HeapTrimmer
@@ -57,8 +57,8 @@ class BrokerApp:
 
     @property
     def kafka_endpoint(self) -> Endpoint:
-        """The bound address of the listener for brokers, once started."""
-        return self.kafka_endpoints[self.settings.broker_listener.name]
+        """The bound address of the first listener, once started."""
+        return self.kafka_endpoints[self.settings.kafka_listeners[0].name]
 
     @property
     def kafka_endpoints(self) -> Mapping[str, Endpoint]:
@@ -119,12 +119,23 @@ class BrokerApp:
             workers=workers,
             make_pool=lambda threads, name: ThreadPoolExecutor(threads, thread_name_prefix=name),
             make_flusher=lambda failed: Flusher(threads=settings.background_threads, on_failed=failed),
-            transport=TcpTransport(),
+            transport=self._peer_transport(),
             random=Random(),
         )
         node = Node(settings, home, dependencies)
         undo.push_async_callback(node.stop)
         await node.start(self._listen)
+
+    def _peer_transport(self) -> TcpTransport:
+        """Connects to other brokers on their inter-broker listener, as that one requires."""
+        settings, listener = self.settings, self.settings.broker_listener
+        login = None
+        if listener.uses_sasl:
+            login = BrokerLogin(
+                settings.inter_broker_sasl_mechanism, settings.inter_broker_user, settings.inter_broker_password
+            )
+        tls = self._tls.client_context() if self._tls is not None and listener.uses_tls else None
+        return TcpTransport(tls=tls, login=login)
 
     async def _listen(self, services: Services, undo: AsyncExitStack) -> Mapping[str, Endpoint]:
         """Bind the listeners, HTTP first: Kafka clients can ask for the HTTP address. It is closed first, too."""

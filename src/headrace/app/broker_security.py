@@ -47,8 +47,9 @@ def tls_files(settings: BrokerSettings) -> ReloadingTls | None:
 
 
 async def start_authentication(settings: BrokerSettings, services: Services, undo: AsyncExitStack) -> None:
-    """Give `services.security` its authenticator, if a listener needs one, and create the first administrator."""
+    """Give `services.security` its authenticator, if a listener needs one, and create the users that must exist."""
     await _create_initial_admin(services)
+    await _create_broker_user(settings, services)
     listeners = settings.kafka_listeners
     if not any(each.uses_sasl or each.client_auth != "none" for each in listeners):
         return
@@ -103,9 +104,22 @@ async def _create_initial_admin(services: Services) -> None:
     log.info("created the administrator %s, as %s says", name, INITIAL_ADMIN)
 
 
+async def _create_broker_user(settings: BrokerSettings, services: Services) -> None:
+    """Create the user of brokers among themselves, if it does not exist. A broker has access to the store anyway."""
+    name, image = settings.inter_broker_user, services.metadata.image
+    if not name or name in image.security.users or image.feature_level < SECURITY_LEVEL:
+        return
+    await _put_password(services.access, name, settings.inter_broker_password)
+    log.info("created the user %s, as which brokers log in to each other", name)
+
+
 async def create_admin(access: AccessControl, name: str, password: str) -> None:
     """Create a user who may do everything. The permissions come first, so that no run leaves one without them."""
     await access.create_acls(tuple(admin_acls(name)))
+    await _put_password(access, name, password)
+
+
+async def _put_password(access: AccessControl, name: str, password: str) -> None:
     for mechanism in HASHES:
         try:
             credential = await asyncio.to_thread(new_credential, password, mechanism)

@@ -192,7 +192,9 @@ class Node:
             home.store, metadata, self.settings, dependencies.clock, home.data_dir.directory_id
         )
         undo.push_async_callback(membership.close)
-        peers = self._peers = Peers(dependencies.transport, metadata, dependencies.random)
+        peers = self._peers = Peers(
+            dependencies.transport, metadata, dependencies.random, self.settings.broker_listener.name
+        )
         undo.push_async_callback(peers.close)
         fetchers = Fetchers(
             peers, metadata, broker_epoch=lambda: membership.epoch, clock=dependencies.clock, random=dependencies.random

@@ -15,6 +15,7 @@ from headrace.config.listeners import KafkaListener, parse_listener
 from headrace.config.settings import Setting, Value, parse_all, table
 from headrace.config.topic import TOPIC_SETTINGS, TopicSettings, topic_settings
 from headrace.model.image import Endpoint
+from headrace.model.users import principal_of
 
 _MIB = 1024 * 1024
 _MAX_PORT = 65_535
@@ -210,7 +211,9 @@ class BrokerSettings:
 
     @property
     def super_user_principals(self) -> frozenset[str]:
-        return frozenset(each.strip() for each in self.super_users.split(";") if each.strip())
+        """The principals that may do everything: `super.users`, and the user of brokers among themselves."""
+        named = {each.strip() for each in self.super_users.split(";") if each.strip()}
+        return frozenset(named | ({principal_of(self.inter_broker_user)} if self.inter_broker_user else set()))
 
     @property
     def http_uses_tls(self) -> bool:

@@ -100,6 +100,11 @@ def _check_listeners(settings: "BrokerSettings") -> None:
                 "secure this broker (headrace secure), or allow it with --insecure"
             )
     own = settings.broker_listener
+    if settings.etcd_endpoints and settings.authorization_enable and not own.authenticates:
+        raise SettingsError(
+            f"authorization.enable=true, and brokers do not authenticate on the listener {own}: set "
+            "inter.broker.listener to one with SASL, or with client.auth=required"
+        )
     has_login = settings.inter_broker_user and settings.inter_broker_password
     if settings.etcd_endpoints and own.uses_sasl and not has_login:
         raise SettingsError(

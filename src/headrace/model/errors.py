@@ -98,6 +98,7 @@ HeadraceError
 │   ├── UnknownMove           an unknown move task
 │   └── InvalidRecordState    a share group member acknowledges a record that it has not acquired
 ├── PeerUnavailable           another broker cannot be reached, or did not respond: retry
+├── LoginFailed               a broker refused this client's credentials
 ├── AccessError
 │   ├── UnknownUser           an unknown user, or one without this credential
 │   ├── UnknownAccessKey
@@ -370,6 +371,9 @@ class FeatureUpdateRefused(HeadraceError): ...
 
 
 class InvalidFeatureLevel(HeadraceError): ...
+
+
+class LoginFailed(HeadraceError): ...
 
 
 class AccessError(HeadraceError): ...

@@ -7,6 +7,7 @@ each kind of request has its lane. Within a lane requests are pipelined.
 import asyncio
 import logging
 from contextlib import suppress
+from math import inf
 from random import Random
 from typing import Any, NamedTuple, Protocol
 
@@ -54,13 +55,18 @@ class _Opened(NamedTuple):
     endpoint: Endpoint
     channel: Channel
     served: ServedApis
+    ends_at_s: float
+    """When it must be replaced, since its login ends."""
 
 
 class PeerLink:
     """One lane to one broker."""
 
-    def __init__(self, broker_id: BrokerId, transport: Transport, images: Images, random: Random) -> None:
+    def __init__(
+        self, broker_id: BrokerId, transport: Transport, images: Images, random: Random, listener: str = ""
+    ) -> None:
         self.broker_id = broker_id
+        self._listener = listener
         self._transport = transport
         self._images = images
         self._random = random
@@ -90,7 +96,7 @@ class PeerLink:
         """
         async with self._room:
             opened = self._opened
-            if opened is None or opened.endpoint != self._endpoint():
+            if opened is None or not self._is_usable(opened):
                 opened = await self._connected_within(timeout_s)
             if not opened.served.serves(key, version):
                 raise PeerUnavailable(
@@ -130,9 +136,9 @@ class PeerLink:
     async def _connected(self) -> _Opened:
         opened = self._opened
         if opened is not None:
-            if opened.endpoint == self._endpoint():
+            if self._is_usable(opened):
                 return opened
-            self._drop(opened, PeerUnavailable(f"broker {self.broker_id} has moved to {self._endpoint()}"))
+            self._drop(opened, PeerUnavailable(f"broker {self.broker_id} has moved, or the login ends"))
         if self._is_closed:
             raise PeerUnavailable("this broker is stopping")
         if self._connecting is None:
@@ -178,7 +184,9 @@ class PeerLink:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 channel = await self._transport.connect(endpoint)
                 try:
-                    return _Opened(endpoint, channel, await self._negotiate(channel))
+                    served = await self._negotiate(channel)
+                    lifetime_s = inf if channel.lifetime_s is None else channel.lifetime_s
+                    return _Opened(endpoint, channel, served, asyncio.get_running_loop().time() + lifetime_s)
                 except BaseException:
                     channel.close()
                     raise
@@ -201,7 +209,12 @@ class PeerLink:
         broker = self._images.image.brokers.get(self.broker_id)
         if broker is None:
             raise PeerUnavailable(f"broker {self.broker_id} does not belong to the cluster")
-        return broker.endpoint
+        return broker.listeners.get(self._listener, broker.endpoint)
+
+    def _is_usable(self, opened: _Opened) -> bool:
+        if opened.endpoint != self._endpoint():
+            return False
+        return opened.ends_at_s == inf or asyncio.get_running_loop().time() < opened.ends_at_s
 
     def _drop(self, opened: _Opened, error: PeerUnavailable) -> None:
         if self._opened is opened:
@@ -221,7 +234,9 @@ class PeerLink:
 class Peers:
     """The links to all other brokers. `random` spreads the reconnects of many brokers to one that restarted."""
 
-    def __init__(self, transport: Transport, images: Images, random: Random) -> None:
+    def __init__(self, transport: Transport, images: Images, random: Random, listener: str = "") -> None:
+        """`listener` is the name of the listener to use at each broker; one without it is reached at its endpoint."""
+        self._listener = listener
         self._transport = transport
         self._images = images
         self._random = random
@@ -236,7 +251,9 @@ class Peers:
         """The connection for a lane, shared by all its users."""
         link = self._links.get((broker_id, lane))
         if link is None:
-            link = self._links[broker_id, lane] = PeerLink(broker_id, self._transport, self._images, self._random)
+            link = self._links[broker_id, lane] = PeerLink(
+                broker_id, self._transport, self._images, self._random, self._listener
+            )
         return link
 
     async def call(

@@ -5,23 +5,41 @@
 
 import asyncio
 import socket
-from typing import Protocol, cast
+import ssl
+from dataclasses import dataclass, field
+from typing import Any, Protocol, cast
 
-from headrace.model.errors import PeerUnavailable, ProtocolError
+from headrace.model.errors import LoginFailed, PeerUnavailable, ProtocolError
 from headrace.model.image import Endpoint
-from headrace.protocol.exchange import ResponseFrame, SentRequest
+from headrace.protocol.exchange import Correlator, ResponseFrame, SentRequest
 from headrace.protocol.response_stream import ResponseStream
+from headrace.protocol.sasl_login import (
+    authenticate_request,
+    check_authenticate,
+    check_handshake,
+    handshake_request,
+    session_lifetime_s,
+)
 from headrace.runtime.buffers import BufferPool
+from headrace.security.sasl.client import SaslClientError, client_exchange
 
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 """A larger response is refused: a leader bounds its responses by the request's limit, plus one batch."""
 _SCRATCH_BYTES = 256 * 1024
+_TLS_HANDSHAKE_TIMEOUT_S = 5.0
+_LOGIN_TIMEOUT_S = 5.0
+_LOGIN_CLIENT_ID = "broker"
+_LIFETIME_USED = 0.9
+"""The share of a login's lifetime after which a connection is replaced."""
 
 _Future = asyncio.Future[ResponseFrame]
 
 
 class Channel(Protocol):
     """An open connection. After `exchange` has raised `PeerUnavailable` it is unusable."""
+
+    lifetime_s: float | None
+    """After this long it must be replaced by another, since its login ends; None if it does not."""
 
     async def exchange(self, request: SentRequest, body: bytes, timeout_s: float) -> ResponseFrame:
         """Send a request, whose header and body are `body`, and return its response.
@@ -45,19 +63,43 @@ class Transport(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class BrokerLogin:
+    """How this broker authenticates itself to the others."""
+
+    mechanism: str
+    user: str
+    password: str = field(repr=False)
+
+
 class TcpTransport:
-    def __init__(self, max_answer_bytes: int = MAX_ANSWER_BYTES) -> None:
+    def __init__(
+        self,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
+        *,
+        tls: ssl.SSLContext | None = None,
+        login: BrokerLogin | None = None,
+    ) -> None:
+        """`tls` and `login` are for the listener that brokers use among themselves."""
         self._max_answer_bytes = max_answer_bytes
+        self._tls = tls
+        self._login = login
         self._buffers = BufferPool()
         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
         """Shared by all channels: received bytes are consumed in the same event loop iteration."""
 
     async def connect(self, endpoint: Endpoint) -> Channel:
-        """Open a connection and prepare it for requests: the only place that connects to another broker.
-
-        TLS belongs into `_opened`; SASL belongs here, as exchanges on the channel before it is returned.
-        """
-        return await self._opened(endpoint)
+        """Open a connection and prepare it for requests: the only place that connects to another broker."""
+        channel = await self._opened(endpoint)
+        if self._login is not None:
+            try:
+                await _log_in(channel, self._login)
+            except BaseException as error:
+                channel.close()
+                if isinstance(error, LoginFailed | SaslClientError):
+                    raise PeerUnavailable(f"the broker at {endpoint} refused the login of this one: {error}") from None
+                raise
+        return channel
 
     async def _opened(self, endpoint: Endpoint) -> "TcpChannel":
         loop = asyncio.get_running_loop()
@@ -66,10 +108,41 @@ class TcpTransport:
                 lambda: TcpChannel(endpoint, ResponseStream(self._max_answer_bytes, self._buffers, self._scratch)),
                 endpoint.host,
                 endpoint.port,
+                ssl=self._tls,
+                server_hostname=endpoint.host if self._tls is not None else None,
+                ssl_handshake_timeout=_TLS_HANDSHAKE_TIMEOUT_S if self._tls is not None else None,
             )
+        except ssl.SSLCertVerificationError as error:
+            raise PeerUnavailable(
+                f"the certificate of the broker at {endpoint} is not trusted: {error.verify_message}"
+            ) from None
         except (OSError, UnicodeError) as error:
             raise PeerUnavailable(f"no broker answers at {endpoint}: {error}") from None
         return channel
+
+
+async def _log_in(channel: "TcpChannel", login: BrokerLogin) -> None:
+    exchange = client_exchange(login.mechanism, user=login.user, password=login.password)
+    correlator = Correlator(_LOGIN_CLIENT_ID)
+
+    async def ask(request: Any) -> Any:
+        sent, body = correlator.begin(request.__api_key__, request.__version__, correlator.writer(request))
+        response = await channel.exchange(sent, body, _LOGIN_TIMEOUT_S)
+        try:
+            return response.read()
+        finally:
+            channel.release(response.frame)
+
+    check_handshake(login.mechanism, await ask(handshake_request(login.mechanism)))
+    token: bytes | None = exchange.first()
+    while token is not None:
+        answer = await ask(authenticate_request(token))
+        challenge = check_authenticate(answer)
+        is_slow = exchange.is_slow(challenge)
+        token = await asyncio.to_thread(exchange.next, challenge) if is_slow else exchange.next(challenge)
+    lifetime_s = session_lifetime_s(answer)
+    if lifetime_s is not None:
+        channel.lifetime_s = lifetime_s * _LIFETIME_USED
 
 
 class TcpChannel(asyncio.BufferedProtocol):
@@ -78,6 +151,7 @@ class TcpChannel(asyncio.BufferedProtocol):
         self._stream = stream
         self._transport: asyncio.Transport | None = None
         self._reason = f"the connection to {endpoint} is closed"
+        self.lifetime_s: float | None = None
 
     # -- the user's side
 

@@ -45,7 +45,7 @@ class Security:
         decides_by = (
             image.acls,
             settings.authorization_enable,
-            settings.super_users,
+            settings.super_user_principals,
             settings.allow_everyone_if_no_acl_found,
         )
         if decides_by == self._decides_by:

@@ -29,6 +29,9 @@ class ClusterProcesses:
     """etcd and `brokers` brokers with the ids `first_id`…, under `folder`: data in `broker-1`, its log in
     `broker-1.log`, and so on.
 
+    With `certificates`, a folder that `headrace cert dev` has made, brokers talk to each other over TLS and log in with
+    SCRAM; clients connect as without it.
+
     `settings` apply to every broker, `settings_of` to single ones by id; `racks` are assigned round robin. Ports and
     data survive restarts. A given `etcd` is used and left running; otherwise one is started and stopped. Every wait has
     a timeout, and `close` leaves no process behind.
@@ -44,7 +47,9 @@ class ClusterProcesses:
         settings: Mapping[str, object] | None = None,
         settings_of: Mapping[int, Mapping[str, object]] | None = None,
         etcd: EtcdProcess | None = None,
+        certificates: Path | None = None,
     ) -> None:
+        self.certificates = certificates
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._owns_etcd = etcd is None
@@ -192,14 +197,29 @@ class ClusterProcesses:
         if broker_id in self.brokers:
             raise ValueError(f"there is a broker {broker_id} already")
         rack_flag = ["--rack", rack] if rack else []
+        port = free_port()
         made = self.brokers[broker_id] = BrokerProcess(
             self.folder / f"broker-{broker_id}",
-            port=free_port(),
-            settings={**self._settings, **self._settings_of.get(broker_id, {})},
+            port=port,
+            settings={**self._secured(port), **self._settings, **self._settings_of.get(broker_id, {})},
             args=["--etcd", self.etcd.endpoint, "--broker-id", str(broker_id), *rack_flag],
             log_file=self.folder / f"broker-{broker_id}.log",
         )
         return made
+
+    def _secured(self, port: int) -> dict[str, object]:
+        """The settings that secure the connections between brokers."""
+        if self.certificates is None:
+            return {}
+        return {
+            "listeners": f"plain://127.0.0.1:{port},sasl_tls://127.0.0.1:{free_port()}?name=brokers",
+            "inter.broker.listener": "brokers",
+            "inter.broker.user": "brokers",
+            "inter.broker.password": "a password among brokers",
+            "tls.cert.file": self.certificates / "broker.pem",
+            "tls.key.file": self.certificates / "broker-key.pem",
+            "tls.ca.file": self.certificates / "ca.pem",
+        }
 
     def _any_running(self) -> str:
         return ",".join(self.brokers[broker_id].bootstrap for broker_id in self.running)

@@ -83,6 +83,8 @@ class Side:
 class Door:
     """The leader's door, and the way to it."""
 
+    lifetime_s: float | None = None
+
     def __init__(self, services: Any) -> None:
         self._services = services
 

@@ -154,6 +154,8 @@ class FakeLeader:
 class FakeChannel:
     """Answers leave in the order of the requests, as a broker's do."""
 
+    lifetime_s: float | None = None
+
     def __init__(self, leader: FakeLeader) -> None:
         self._leader = leader
         self._last: asyncio.Task[bytes] | None = None

@@ -348,6 +348,7 @@ class PeerChannel:
 
     def __init__(self, channel: SimChannel) -> None:
         self._channel = channel
+        self.lifetime_s: float | None = None
 
     async def exchange(self, request: SentRequest, body: bytes, timeout_s: float) -> ResponseFrame:
         try:

@@ -42,8 +42,8 @@ def test_openssl_accepts_them_by_its_strict_rules(tmp_path):
             "-purpose",
             purpose,
             "-CAfile",
-            made.ca.cert_file,
-            cert.cert_file,
+            str(made.ca.cert_file),
+            str(cert.cert_file),
         ]
         subprocess.run(command, check=True, capture_output=True, timeout=60)
 
