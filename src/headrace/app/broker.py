@@ -14,7 +14,7 @@ from random import Random
 from starlette.routing import Router
 
 from headrace.app.broker_home import open_home
-from headrace.app.broker_security import start_authentication, tls_files
+from headrace.app.broker_security import put_password, start_authentication, tls_files
 from headrace.app.http.server import HttpServer
 from headrace.app.node import Node, NodeDependencies
 from headrace.config.address import EVERY_ADDRESS
@@ -54,6 +54,7 @@ class BrokerApp:
         self._http_endpoint: Endpoint | None = None
         self._data_dir: DataDir | None = None
         self._tls: ReloadingTls | None = None
+        self._services: Services | None = None
 
     @property
     def kafka_endpoint(self) -> Endpoint:
@@ -98,6 +99,12 @@ class BrokerApp:
             await self.stop()
             raise
 
+    async def put_password(self, user: str, password: str) -> None:
+        """Create a user, or give one another password, for every SCRAM mechanism."""
+        if self._services is None:
+            raise RuntimeError("the broker has not been started")
+        await put_password(self._services.access, user, password)
+
     async def stop(self) -> None:
         """Undo what `start` did, in reverse order. Everything acknowledged is on disk when it returns."""
         await self._undo.aclose()
@@ -139,6 +146,7 @@ class BrokerApp:
 
     async def _listen(self, services: Services, undo: AsyncExitStack) -> Mapping[str, Endpoint]:
         """Bind the listeners, HTTP first: Kafka clients can ask for the HTTP address. It is closed first, too."""
+        self._services = services
         await start_authentication(self.settings, services, undo)
         http = AsyncExitStack()
         undo.push_async_callback(http.aclose)

@@ -109,17 +109,18 @@ async def _create_broker_user(settings: BrokerSettings, services: Services) -> N
     name, image = settings.inter_broker_user, services.metadata.image
     if not name or name in image.security.users or image.feature_level < SECURITY_LEVEL:
         return
-    await _put_password(services.access, name, settings.inter_broker_password)
+    await put_password(services.access, name, settings.inter_broker_password)
     log.info("created the user %s, as which brokers log in to each other", name)
 
 
 async def create_admin(access: AccessControl, name: str, password: str) -> None:
     """Create a user who may do everything. The permissions come first, so that no run leaves one without them."""
     await access.create_acls(tuple(admin_acls(name)))
-    await _put_password(access, name, password)
+    await put_password(access, name, password)
 
 
-async def _put_password(access: AccessControl, name: str, password: str) -> None:
+async def put_password(access: AccessControl, name: str, password: str) -> None:
+    """Create a user, or give one another password, for every SCRAM mechanism. `StartupError` if it cannot be used."""
     for mechanism in HASHES:
         try:
             credential = await asyncio.to_thread(new_credential, password, mechanism)

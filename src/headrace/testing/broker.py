@@ -12,10 +12,12 @@ from types import TracebackType
 import uvloop
 
 from headrace.config.load import load_settings
+from headrace.security.tls.dev_certificates import make_dev_certificates
 
 _HOST = "127.0.0.1"
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 60.0
+_KAFKA_NAMES = {"plain": "PLAINTEXT", "tls": "SSL", "sasl_plain": "SASL_PLAINTEXT", "sasl_tls": "SASL_SSL"}
 
 
 class Broker:
@@ -35,9 +37,20 @@ class Broker:
     for others (`group.initial.rebalance.delay.ms` is 0). Without `data_dir` the data is in a temporary directory that
     is removed at the end. `stop` and `start` keep ports and data. Any number of brokers may run side by side. Settings
     come from `settings` alone, never from the environment.
+
+    With `tls` clients connect over TLS, also to the SQS API: `ca_file` has the CA that they must trust. With `users`,
+    names with passwords, they log in by SASL; `settings={"authorization.enable": True}` makes ACLs decide as well, and
+    `super.users` names those who may do everything. `kafka_settings("alice")` are the settings of a Kafka client.
     """
 
-    def __init__(self, data_dir: Path | str | None = None, *, settings: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self,
+        data_dir: Path | str | None = None,
+        *,
+        settings: Mapping[str, object] | None = None,
+        tls: bool = False,
+        users: Mapping[str, str] | None = None,
+    ) -> None:
         self._temporary = None if data_dir is not None else Path(tempfile.mkdtemp(prefix="headrace-test-"))
         self.data_dir = self._temporary or Path(data_dir or "")
         self._flags = {name: _text(value) for name, value in (settings or {}).items()}
@@ -45,8 +58,20 @@ class Broker:
         # The delay saves the first members of a large group further rebalances; a test would only wait 3 s.
         self._flags.setdefault("group.initial.rebalance.delay.ms", "0")
         self._flags.setdefault("group.streams.initial.rebalance.delay.ms", "0")
+        self._users = dict(users or {})
+        self._certificates = Path(tempfile.mkdtemp(prefix="headrace-certs-")) if tls else None
+        if tls or users:
+            self._flags.setdefault("listeners", f"{_protocol(tls=tls, sasl=bool(users))}://{_HOST}:0")
+            self._flags.setdefault("sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512")
         self._flags.setdefault("kafka.listen", f"{_HOST}:0")
-        self._flags.setdefault("http.listen", f"{_HOST}:0")
+        self._flags.setdefault("http.listen", f"{'https://' if tls else ''}{_HOST}:0")
+        if self._certificates is not None:
+            made = make_dev_certificates(self._certificates)
+            self._flags |= {
+                "tls.cert.file": str(made.broker.cert_file),
+                "tls.key.file": str(made.broker.key_file),
+                "tls.ca.file": str(made.ca.cert_file),
+            }
         self._port = 0
         self._http_url = ""
         self._thread: threading.Thread | None = None
@@ -77,6 +102,27 @@ class Broker:
         return self._http_url
 
     @property
+    def ca_file(self) -> Path:
+        """The CA of the broker's certificate, as PEM, if it was made with `tls`."""
+        if self._certificates is None:
+            raise RuntimeError("the broker was made without tls=True")
+        return self._certificates / "ca.pem"
+
+    def kafka_settings(self, user: str = "", *, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
+        """The settings of librdkafka for a user, or for anyone on a broker without users."""
+        protocol = _protocol(tls=self._certificates is not None, sasl=bool(self._users))
+        settings = {"bootstrap.servers": self.bootstrap, "security.protocol": _KAFKA_NAMES[protocol]}
+        if self._certificates is not None:
+            settings["ssl.ca.location"] = str(self.ca_file)
+        if self._users:
+            settings |= {
+                "sasl.mechanism": mechanism,
+                "sasl.username": user,
+                "sasl.password": self._users[user],
+            }
+        return settings
+
+    @property
     def is_running(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
@@ -92,6 +138,9 @@ class Broker:
         self._thread.start()
         self._port, self._http_url = ready.result(_START_TIMEOUT_S)
         self._flags["kafka.listen"] = f"{self._flags['kafka.listen'].rpartition(':')[0]}:{self._port}"
+        if self._users or self._certificates is not None:
+            first, comma, others = self._flags["listeners"].partition(",")
+            self._flags["listeners"] = first.replace(f"{_HOST}:0", f"{_HOST}:{self._port}", 1) + comma + others
         if self._http_url:
             http_port = self._http_url.rpartition(":")[2]
             self._flags["http.listen"] = f"{self._flags['http.listen'].rpartition(':')[0]}:{http_port}"
@@ -118,8 +167,9 @@ class Broker:
         try:
             self.stop()
         finally:
-            if self._temporary is not None:
-                shutil.rmtree(self._temporary, ignore_errors=True)
+            for folder in (self._temporary, self._certificates):
+                if folder is not None:
+                    shutil.rmtree(folder, ignore_errors=True)
 
     def _run(self, ready: "Future[tuple[int, str]]", ended: "Future[None]") -> None:
         try:
@@ -142,6 +192,8 @@ class Broker:
         app = BrokerApp(load_settings(flags=self._flags))
         await app.start()
         try:
+            for name, password in self._users.items():
+                await app.put_password(name, password)
             ready.set_result((app.kafka_endpoint.port, app.http_url))
             await self._stopping.wait()
         finally:
@@ -162,6 +214,10 @@ class Broker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await asyncio.to_thread(self.close)
+
+
+def _protocol(*, tls: bool, sasl: bool) -> str:
+    return f"{'sasl_' if sasl else ''}{'tls' if tls else 'plain'}"
 
 
 def _text(value: object) -> str:
