@@ -19,9 +19,9 @@ from headrace.runtime.disk import Buffer, DiskFile
 
 _FULL_AT_BYTES = 64 * 1024
 _BUFFERS_PER_CALL = 256
-_TLS_PIECE_BYTES = 256 * 1024
-_TLS_HIGH_BYTES = 256 * 1024
-_TLS_LOW_BYTES = 64 * 1024
+_TLS_PIECE_BYTES = 128 * 1024
+_TLS_HIGH_BYTES = 64 * 1024
+_TLS_LOW_BYTES = 16 * 1024
 
 
 class FileRange:
