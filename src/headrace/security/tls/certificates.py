@@ -1,5 +1,6 @@
 """What a certificate says: its subject as Kafka writes it, the names it is valid for, and when it expires."""
 
+import ssl
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -48,8 +49,18 @@ class CertificateDetails:
         return self.not_after.timestamp()
 
 
+def details_of_peer(ssl_object: ssl.SSLObject | ssl.SSLSocket) -> CertificateDetails | None:
+    """The details of the certificate that the other side presented and we verified; None if there is none.
+
+    `ValueError` for one that OpenSSL accepts and that is not valid DER: refuse the connection. Compare `not_after` with
+    the clock too, because a session that is resumed does not verify the certificate again.
+    """
+    der = ssl_object.getpeercert(binary_form=True)
+    return None if der is None else details_of_der(der)
+
+
 def details_of_der(der: bytes) -> CertificateDetails:
-    """The details of a peer's certificate, from `ssl_object.getpeercert(binary_form=True)`. `ValueError` if damaged."""
+    """The details of a certificate in DER. `ValueError` if damaged."""
     return details(x509.load_der_x509_certificate(der))
 
 

@@ -8,11 +8,14 @@ from cryptography.x509.oid import NameOID
 from headrace.security.tls.certificates import (
     details_of_der,
     details_of_file,
+    details_of_peer,
     distinguished_name,
     why_untrusted,
 )
+from headrace.security.tls.context import TlsFiles, client_context, server_context
 from headrace.security.tls.dev_certificates import DevCertificates, make_dev_certificates
 from headrace.security.tls.pem_files import read_certificates
+from tests.unit.security.tls.echo import EchoClient, echo_server
 
 
 def name(*attributes: tuple[x509.ObjectIdentifier, str]) -> x509.Name:
@@ -83,6 +86,15 @@ def test_details(made):
     assert details_of_der(der) == found
     with pytest.raises(ValueError, match="parsing"):
         details_of_der(der[:-1])
+
+
+def test_details_of_a_peer(made):
+    files = TlsFiles(made.broker.cert_file, made.broker.key_file, None, made.ca.cert_file)
+    with (
+        echo_server(server_context(files)) as port,
+        EchoClient(port, client_context(TlsFiles(ca_file=made.ca.cert_file))) as client,
+    ):
+        assert details_of_peer(client.socket) == made.broker.certificate
 
 
 def test_trust(made, tmp_path):
