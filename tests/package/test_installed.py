@@ -128,6 +128,8 @@ COMMANDS = {
     "txn abort": Command("no-transaction --yes", code=1),
     "log dump": Command("{data}/orders-0"),
     "log verify": Command("{data}/orders-0"),
+    "cert dev": Command(),
+    "cert show": Command("headrace-certs/broker.pem --ca headrace-certs/ca.pem"),
     "pipeline init": Command("another.toml"),
     "pipeline preview": Command("revenue.toml", needs=SPARK),
     "pipeline validate": Command("revenue.toml", needs=SPARK),

@@ -41,6 +41,7 @@ def test_every_command_has_help(command):
     "command",
     [
         *("serve", "produce", "consume", "bench", "doctor", "topic create", "topic alter"),
+        *("cert dev", "cert show"),
         *(f"cluster {name}" for name in ("dev", "status", "drain", "rebalance", "reassign", "throttle")),
     ],
 )
