@@ -129,7 +129,7 @@ COMMANDS = {
     "log dump": Command("{data}/orders-0"),
     "log verify": Command("{data}/orders-0"),
     "cert dev": Command(),
-    "cert show": Command("headrace-certs/broker.pem --ca headrace-certs/ca.pem"),
+    "cert show": Command("127.0.0.1:1", code=1),
     "pipeline init": Command("another.toml"),
     "pipeline preview": Command("revenue.toml", needs=SPARK),
     "pipeline validate": Command("revenue.toml", needs=SPARK),
