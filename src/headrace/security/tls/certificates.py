@@ -112,7 +112,10 @@ def _is_issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bo
 
 
 def distinguished_name(name: x509.Name) -> str:
-    """A name as in RFC 2253: `CN=alice,OU=payments,O=Example`, the most specific part first."""
+    """A name as in RFC 2253: `CN=alice,OU=payments,O=Example`, the most specific part first.
+
+    `name` is read from a certificate: there, the attributes of one part are in the order of their encoding.
+    """
     encoded = _encoded_values(name.public_bytes())
     parts = [[_attribute(attribute, next(encoded)) for attribute in rdn] for rdn in name.rdns]
     return ",".join("+".join(part) for part in reversed(parts))
