@@ -5,10 +5,12 @@ The node's parts, and the order in which they start and stop, are in `node.py`.
 
 import asyncio
 import logging
+import os
 import signal
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
+from pathlib import Path
 from random import Random
 
 from starlette.routing import Router
@@ -17,6 +19,7 @@ from headrace.app.broker_home import open_home
 from headrace.app.broker_security import put_password, start_authentication, tls_files
 from headrace.app.http.server import HttpServer
 from headrace.app.node import Node, NodeDependencies
+from headrace.app.secured_home import RunningBroker, forget_running, write_running
 from headrace.config.address import EVERY_ADDRESS
 from headrace.config.broker import BrokerSettings
 from headrace.config.broker_checks import access_keys
@@ -156,7 +159,19 @@ class BrokerApp:
         undo.push_async_callback(server.stop, self.settings.shutdown_timeout_ms / 1000)
         undo.push_async_callback(http.aclose)
         self._warn_if_http_moved()
+        self._write_running(undo)
         return bound
+
+    def _write_running(self, undo: AsyncExitStack) -> None:
+        """Tell commands on this machine how to reach this broker."""
+        settings, data_dir = self.settings, Path(self.settings.data_dir)
+        protocols = {each.name: each.protocol for each in settings.kafka_listeners}
+        listeners = {name: f"{protocols[name]}://{endpoint}" for name, endpoint in self._bound.items()}
+        write_running(
+            data_dir,
+            RunningBroker(os.getpid(), settings.broker_id, listeners, self.http_url, bool(settings.etcd_endpoints)),
+        )
+        undo.callback(forget_running, data_dir)
 
     async def _listen_http(self, services: Services, undo: AsyncExitStack) -> None:
         address = self.settings.http_address
@@ -185,16 +200,25 @@ class BrokerApp:
         return SqsEndpoint(realm, access_keys(settings.sqs_access_keys), BodyBudget(settings.queued_max_request_bytes))
 
 
-async def serve(settings: BrokerSettings, ready: Callable[[BrokerApp], None]) -> None:
-    """Run a broker until SIGTERM or SIGINT; `ready` is called when clients can connect."""
+async def serve(settings: BrokerSettings, ready: Callable[[BrokerApp], None]) -> bool:
+    """Run a broker until SIGTERM or SIGINT; `ready` is called when clients can connect.
+
+    True if it was SIGHUP: the caller is to start it again, with the settings as they are then.
+    """
     tune_process()
-    stopping = asyncio.Event()
+    stopping, restarting = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+
+    def restart() -> None:
+        restarting.set()
+        stopping.set()
+
+    loop.add_signal_handler(signal.SIGHUP, restart)
     app = BrokerApp(settings)
     if not await _started(app, stopping):
-        return
+        return restarting.is_set()
     preload, trimmer = Preload(), HeapTrimmer()
     try:
         ready(app)
@@ -203,10 +227,11 @@ async def serve(settings: BrokerSettings, ready: Callable[[BrokerApp], None]) ->
         trimmer.start()
         await stopping.wait()
         preload.stop()
-        log.info("stopping")
+        log.info("restarting" if restarting.is_set() else "stopping")
     finally:
         trimmer.stop()
         await app.stop()
+    return restarting.is_set()
 
 
 async def _started(app: BrokerApp, stopping: asyncio.Event) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from headrace.app.secured_home import forget_initial_access, read_initial_access
 from headrace.cluster.access import AccessControl
 from headrace.config.broker import BrokerSettings
 from headrace.kafka.services import Services
@@ -49,6 +50,7 @@ def tls_files(settings: BrokerSettings) -> ReloadingTls | None:
 async def start_authentication(settings: BrokerSettings, services: Services, undo: AsyncExitStack) -> None:
     """Give `services.security` its authenticator, if a listener needs one, and create the users that must exist."""
     await _create_initial_admin(services)
+    await _create_initial_access(Path(settings.data_dir), services)
     await _create_broker_user(settings, services)
     listeners = settings.kafka_listeners
     if not any(each.uses_sasl or each.client_auth != "none" for each in listeners):
@@ -102,6 +104,24 @@ async def _create_initial_admin(services: Services) -> None:
         raise StartupError(f"{INITIAL_ADMIN} is not USER:PASSWORD")
     await create_admin(services.access, name, password)
     log.info("created the administrator %s, as %s says", name, INITIAL_ADMIN)
+
+
+async def _create_initial_access(data_dir: Path, services: Services) -> None:
+    """Create what `headrace secure` has prepared, once."""
+    wanted = await asyncio.to_thread(read_initial_access, data_dir)
+    if wanted is None:
+        return
+    access, known = services.access, services.metadata.image.security
+    await access.create_acls(wanted.acls)
+    for user in wanted.users:
+        if user.name not in known.users:
+            for credential in user.credentials.values():
+                await access.put_credential(user.name, credential)
+    for key in wanted.access_keys:
+        if key.key_id not in known.access_keys:
+            await access.create_access_key(key)
+    await asyncio.to_thread(forget_initial_access, data_dir)
+    log.info("created the users that headrace secure has prepared: %s", ", ".join(user.name for user in wanted.users))
 
 
 async def _create_broker_user(settings: BrokerSettings, services: Services) -> None:

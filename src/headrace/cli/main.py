@@ -25,6 +25,7 @@ from headrace.cli.pipeline.archive_commands import archive, replay
 from headrace.cli.pipeline.commands import pipeline_app
 from headrace.cli.produce.commands import produce
 from headrace.cli.queue.commands import queue_app
+from headrace.cli.secure.commands import secure
 from headrace.cli.serve.commands import serve
 from headrace.cli.topic.commands import topic_app
 from headrace.cli.txn.commands import txn_app
@@ -49,6 +50,7 @@ app.add_typer(group_app, name="group")
 app.add_typer(queue_app, name="queue")
 app.add_typer(txn_app, name="txn")
 app.add_typer(log_app, name="log")
+app.command()(secure)
 app.add_typer(cert_app, name="cert")
 app.add_typer(pipeline_app, name="pipeline")
 pipeline_app.command()(archive)

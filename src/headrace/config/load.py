@@ -16,6 +16,8 @@ from headrace.config.topic import TOPIC_SETTINGS
 from headrace.model.errors import SettingsError
 
 ENVIRONMENT_PREFIX = "HEADRACE_"
+SECURITY_FILE = "security.toml"
+"""In the data directory: the settings that `headrace secure` has written, which take precedence over all others."""
 
 NOT_SETTINGS = frozenset(
     {
@@ -61,6 +63,9 @@ def load_settings(
         merged |= _checked("environment", read_environment(environment))
     if flags is not None:
         merged |= _checked("command line", flags)
+    secured = Path(merged.get("data.dir", BrokerSettings().data_dir)) / SECURITY_FILE
+    if secured.exists():
+        merged |= _checked(str(secured), read_config_file(secured))
     return broker_settings(merged)
 
 

@@ -18,7 +18,7 @@ from headrace.storage.checkpoints import topic_id_to_text
 META = "meta.properties"
 LOCK = ".lock"
 
-_NOT_FOREIGN = {LOCK, META, META + ".tmp", "lost+found"}
+_NOT_FOREIGN = {LOCK, META, META + ".tmp", "lost+found", "security", "security.toml"}
 
 
 class DataDir:

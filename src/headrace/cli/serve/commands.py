@@ -71,7 +71,8 @@ def serve(
 ) -> None:
     """Run a broker.
 
-    Prints one line when it is ready and logs to stderr. SIGTERM or Ctrl-C stops it with everything flushed.
+    Prints one line when it is ready and logs to stderr. SIGTERM or Ctrl-C stops it with everything flushed, SIGHUP
+    restarts it with the settings as they are then.
 
     A setting is taken from the first of: a flag, the environment (`HEADRACE_LOG_RETENTION_MS` for
     `log.retention.ms`), the file given with `--config`, its default. `docs/settings.md` lists all of them.
@@ -85,6 +86,7 @@ def serve(
     * `headrace serve --etcd etcd1:2379 --broker-id 10 --workers 4` (brokers 10 to 13, ports 9092 to 9095)
     """
     import os
+    import sys
 
     from headrace.config.load import load_settings
 
@@ -114,7 +116,9 @@ def serve(
     from headrace.observe.logs import configure
 
     configure(loaded.log_level)
-    uvloop.run(run(with_advertised_host(loaded), _announce))
+    if uvloop.run(run(with_advertised_host(loaded), _announce)):
+        # The same process, with new settings: its supervisor sees no exit.
+        os.execv(sys.executable, [sys.executable, "-m", "headrace", *sys.argv[1:]])
 
 
 def _announce(app: "BrokerApp") -> None:

@@ -1,0 +1,1 @@
+"""`headrace secure`: turn a broker or a cluster into a secured one."""

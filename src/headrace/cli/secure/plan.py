@@ -1,0 +1,70 @@
+"""What `headrace secure` does to a broker, as settings and steps. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+SECURE_LISTENER = "secure"
+PLAIN_LISTENER = "plain"
+BROKER_USER = "headrace-broker"
+ALL_STEPS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SecuredFiles:
+    """Where the files are that a broker needs."""
+
+    certificate: str
+    key: str
+    ca: str
+
+
+def settings_for(
+    step: int,
+    *,
+    files: SecuredFiles,
+    listen: str,
+    plain: str,
+    in_cluster: bool,
+    broker_password: str,
+) -> dict[str, str | Sequence[str] | bool]:
+    """The settings after a step; `plain` is the address of the listener that the broker has today."""
+    last = step == ALL_STEPS
+    plain_address = _on_loopback(plain) if last else plain
+    settings: dict[str, str | Sequence[str] | bool] = {
+        "listeners": [
+            f"plain://{plain_address}?name={PLAIN_LISTENER}",
+            f"sasl_tls://{listen}?name={SECURE_LISTENER}",
+        ],
+        "tls.cert.file": files.certificate,
+        "tls.key.file": files.key,
+        "tls.ca.file": files.ca,
+    }
+    if not last:
+        settings["insecure"] = True
+    else:
+        settings["authorization.enable"] = True
+    if in_cluster:
+        settings["inter.broker.listener"] = PLAIN_LISTENER if step == 1 else SECURE_LISTENER
+        settings["inter.broker.user"] = BROKER_USER
+        settings["inter.broker.password"] = broker_password
+    return settings
+
+
+def to_toml(settings: Mapping[str, str | Sequence[str] | bool]) -> str:
+    """The settings as a file for a broker."""
+    lines = ["# Written by headrace secure. These settings take precedence over all others."]
+    for name, value in settings.items():
+        lines.append(f"{name} = {_toml(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: str | Sequence[str] | bool) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return "[" + ", ".join(map(_toml, value)) + "]"
+
+
+def _on_loopback(address: str) -> str:
+    return f"127.0.0.1:{address.rpartition(':')[2]}"

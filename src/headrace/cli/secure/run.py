@@ -1,0 +1,235 @@
+"""The work of `headrace secure`."""
+
+import json
+import os
+import secrets
+import signal
+import string
+import time
+from pathlib import Path
+
+from headrace.app.broker_security import admin_acls
+from headrace.app.secured_home import (
+    InitialAccess,
+    RunningBroker,
+    running_broker,
+    write_initial_access,
+    write_private,
+)
+from headrace.cli.errors import CommandFailed
+from headrace.cli.secure.plan import ALL_STEPS, SecuredFiles, settings_for, to_toml
+from headrace.config.load import SECURITY_FILE, read_config_file
+from headrace.model.errors import SettingsError
+from headrace.model.users import AccessKey, User
+from headrace.security.sasl.scram import HASHES, new_credential
+from headrace.security.tls.dev_certificates import make_dev_certificates
+
+_DEFAULT_PLAIN = "127.0.0.1:9092"
+_BROKER_PASSWORD = "broker-password"
+_PASSWORD_BYTES = 18
+_KEY_ID_CHARACTERS = string.ascii_uppercase + string.digits
+_RESTART_TIMEOUT_S = 120.0
+_LOOK_EVERY_S = 0.1
+
+
+def run(
+    data_dir: Path,
+    *,
+    hosts: list[str],
+    listen: str,
+    admin: str,
+    security_dir: Path,
+    step: int | None,
+    restarts: bool,
+    is_dry: bool,
+    as_json: bool,
+) -> None:
+    running = running_broker(data_dir)
+    if running is None and not data_dir.exists():
+        raise CommandFailed(
+            f"{data_dir} does not exist: name the data directory of a broker with --data-dir, or start one first"
+        )
+    in_cluster = step is not None
+    if running is not None and running.is_in_cluster and step is None:
+        raise CommandFailed(
+            f"broker {running.broker_id} belongs to a cluster: secure its brokers in three steps, --step 1 on every "
+            "one of them, then --step 2, then --step 3"
+        )
+    this_step = step or ALL_STEPS
+    before = _known(data_dir)
+    is_first = not before
+    actions = _actions(data_dir, security_dir, running, this_step, is_first=is_first, restarts=restarts)
+    if is_dry:
+        _print(as_json, actions, {}, title="This would be done:")
+        return
+    facts = _prepare(data_dir, hosts, listen, admin, security_dir, running, this_step, before, in_cluster=in_cluster)
+    # Before the restart: the password is shown only once, and must not be lost if that fails.
+    _print(as_json, actions, facts, title="Done:")
+    if running is not None and restarts:
+        _restart(data_dir, running)
+        if not as_json:
+            print("\nThe broker is ready again, and serves clients over TLS.")
+
+
+def _known(data_dir: Path) -> dict[str, str]:
+    """The settings that an earlier run has written."""
+    path = data_dir / SECURITY_FILE
+    return read_config_file(path) if path.exists() else {}
+
+
+def _actions(
+    data_dir: Path,
+    security_dir: Path,
+    running: RunningBroker | None,
+    step: int,
+    *,
+    is_first: bool,
+    restarts: bool,
+) -> list[str]:
+    actions = [f"a CA and a certificate for this broker in {security_dir}, where they are missing"]
+    if is_first:
+        actions.append("an administrator with a password, and an access key for queues")
+    actions.append(f"a listener with TLS and SCRAM, in {data_dir / SECURITY_FILE}")
+    if step == ALL_STEPS:
+        actions.append("ACLs decide what users may do; the plain listener serves this machine only")
+    elif step > 1:
+        actions.append("brokers use TLS and SCRAM among themselves")
+    if running is None:
+        actions.append("nothing to restart: no broker uses this data directory now")
+    elif restarts:
+        actions.append(f"the broker (process {running.pid}) is restarted")
+    else:
+        actions.append(f"restart the broker yourself: kill -HUP {running.pid}")
+    return actions
+
+
+def _prepare(
+    data_dir: Path,
+    hosts: list[str],
+    listen: str,
+    admin: str,
+    security_dir: Path,
+    running: RunningBroker | None,
+    step: int,
+    before: dict[str, str],
+    *,
+    in_cluster: bool,
+) -> dict[str, str]:
+    """Write the files; returns what the user must be told."""
+    data_dir.mkdir(parents=True, exist_ok=True)
+    security_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    made = make_dev_certificates(security_dir, hosts=hosts)
+    if made.missing_hosts:
+        raise CommandFailed(
+            f"the certificate in {security_dir} is not for {', '.join(made.missing_hosts)}: remove broker.pem there, "
+            "and run this again"
+        )
+    facts = {"ca": str(made.ca.cert_file), "listener": listen}
+    if not before and not (security_dir / _BROKER_PASSWORD).exists():
+        facts |= _prepare_access(data_dir, admin)
+    broker_password = _broker_password(security_dir)
+    settings = settings_for(
+        step,
+        files=SecuredFiles(
+            str(made.broker.cert_file.resolve()), str(made.broker.key_file.resolve()), str(made.ca.cert_file.resolve())
+        ),
+        listen=listen,
+        plain=_plain_address(running, before),
+        in_cluster=in_cluster,
+        broker_password=broker_password,
+    )
+    write_private(data_dir / SECURITY_FILE, to_toml(settings).encode())
+    return facts
+
+
+def _prepare_access(data_dir: Path, admin: str) -> dict[str, str]:
+    """Prepare the administrator, whom the broker creates at its next start."""
+    password = secrets.token_urlsafe(_PASSWORD_BYTES)
+    credentials = {mechanism: new_credential(password, mechanism) for mechanism in HASHES}
+    key = AccessKey(
+        "HR" + "".join(secrets.choice(_KEY_ID_CHARACTERS) for _ in range(18)),
+        admin,
+        secrets.token_urlsafe(30),
+        int(time.time() * 1000),
+    )
+    folder = data_dir / "security"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_initial_access(folder, InitialAccess([User(admin, credentials)], [key], list(admin_acls(admin))))
+    return {"user": admin, "password": password, "access_key": key.key_id, "secret_key": key.secret}
+
+
+def _broker_password(security_dir: Path) -> str:
+    """The password of brokers among themselves, which all of them share; made by the first run."""
+    path = security_dir / _BROKER_PASSWORD
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return path.read_text().strip()
+    with os.fdopen(descriptor, "w") as file:
+        password = secrets.token_urlsafe(_PASSWORD_BYTES)
+        file.write(password)
+    return password
+
+
+def _plain_address(running: RunningBroker | None, before: dict[str, str]) -> str:
+    if "listeners" in before:
+        return before["listeners"].partition("://")[2].partition("?")[0]
+    if running is None:
+        return _DEFAULT_PLAIN
+    for url in running.listeners.values():
+        protocol, _, address = url.partition("://")
+        if protocol == "plain":
+            return address
+    raise SettingsError("this broker has no plain listener: it is configured for security already")
+
+
+def _restart(data_dir: Path, running: RunningBroker) -> None:
+    """Restart the broker, and wait until it is ready with the new listener."""
+    os.kill(running.pid, signal.SIGHUP)
+    deadline_s = time.monotonic() + _RESTART_TIMEOUT_S
+    while time.monotonic() < deadline_s:
+        now = running_broker(data_dir)
+        if now is not None and any(url.startswith("sasl_tls") for url in now.listeners.values()):
+            return
+        if not _is_alive(running.pid):
+            raise CommandFailed("the broker has stopped instead of restarting: its log says why")
+        time.sleep(_LOOK_EVERY_S)
+    raise CommandFailed(f"the broker is not ready again after {_RESTART_TIMEOUT_S:.0f} s: its log says why")
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+def _print(as_json: bool, actions: list[str], facts: dict[str, str], *, title: str) -> None:
+    if as_json:
+        print(json.dumps({"actions": actions, **facts}))
+        return
+    print(title)
+    for action in actions:
+        print(f"  - {action}")
+    if not facts:
+        return
+    print(f"\nThe CA that clients must trust: {facts['ca']}")
+    if "password" not in facts:
+        return
+    port = facts["listener"].rpartition(":")[2]
+    print(
+        f"\nThe administrator, shown this once:\n"
+        f"  user        {facts['user']}\n"
+        f"  password    {facts['password']}\n"
+        f"  access key  {facts['access_key']}\n"
+        f"  secret key  {facts['secret_key']}\n"
+        f"\nA Kafka client needs:\n"
+        f"  bootstrap.servers=HOST:{port}\n"
+        f"  security.protocol=SASL_SSL\n"
+        f"  sasl.mechanism=SCRAM-SHA-512\n"
+        f"  sasl.username={facts['user']}\n"
+        f"  sasl.password=…\n"
+        f"  ssl.ca.location={facts['ca']}    (Java: ssl.truststore.type=PEM, ssl.truststore.location)\n"
+        f"\nNext: headrace user create NAME, headrace acl add NAME …"
+    )

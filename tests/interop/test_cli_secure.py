@@ -1,0 +1,58 @@
+"""`headrace secure` against running brokers: one, and a cluster that goes on while it is secured."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from headrace.testing.etcd import free_port
+from headrace.testing.process import BrokerProcess
+
+
+def secure(*arguments: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "headrace", "secure", "--json", *arguments]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def client_settings(port: int, facts: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": f"127.0.0.1:{port}",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": facts["user"],
+        "sasl.password": facts["password"],
+        "ssl.ca.location": facts["ca"],
+    }
+
+
+def test_a_running_broker_is_secured_in_place(tmp_path: Path) -> None:
+    port = free_port()
+    with BrokerProcess(tmp_path / "data") as broker:
+        plain = {"bootstrap.servers": broker.bootstrap, "log_level": 0}
+        producer = Producer(plain)
+        producer.produce("orders", b"before")
+        assert producer.flush(30) == 0
+        arguments = ("--data-dir", str(tmp_path / "data"), "--listen", f"127.0.0.1:{port}")
+        planned = secure(*arguments, "--dry-run")
+        assert "password" not in planned
+        assert not (tmp_path / "data" / "security.toml").exists()
+
+        facts = secure(*arguments)
+        topics = AdminClient(client_settings(port, facts)).list_topics(timeout=30).topics
+        assert "orders" in topics
+        with pytest.raises(KafkaException):
+            AdminClient({**client_settings(port, facts), "sasl.password": "wrong", "log_level": 0}).list_topics(timeout=2)
+        assert facts["password"] not in broker.stderr
+        for path in (tmp_path / "data").rglob("*"):
+            assert not path.is_file() or facts["password"].encode() not in path.read_bytes()
+
+        again = secure(*arguments)
+        assert "password" not in again
+        assert "orders" in AdminClient(client_settings(port, facts)).list_topics(timeout=30).topics
