@@ -48,7 +48,9 @@ def test_a_running_broker_is_secured_in_place(tmp_path: Path) -> None:
         topics = AdminClient(client_settings(port, facts)).list_topics(timeout=30).topics
         assert "orders" in topics
         with pytest.raises(KafkaException):
-            AdminClient({**client_settings(port, facts), "sasl.password": "wrong", "log_level": 0}).list_topics(timeout=2)
+            AdminClient({**client_settings(port, facts), "sasl.password": "wrong", "log_level": 0}).list_topics(
+                timeout=2
+            )
         assert facts["password"] not in broker.stderr
         for path in (tmp_path / "data").rglob("*"):
             assert not path.is_file() or facts["password"].encode() not in path.read_bytes()

@@ -65,7 +65,7 @@ def test_settings_of_a_cluster():
 @pytest.mark.parametrize("config", ["headrace.toml", "cluster.toml"])
 def test_queues_are_served_to_others_with_keys_only(config):
     environment = read_env("broker.env") | read_env("queues.env")
-    with pytest.raises(SettingsError, match=r"set sqs\.access\.keys"):
+    with pytest.raises(SettingsError, match="without authentication"):
         load_settings(config_file=DEPLOY / config, environment=environment)
     environment["HEADRACE_SQS_ACCESS_KEYS"] = "me:secret"
     assert load_settings(config_file=DEPLOY / config, environment=environment).http_listen == ":9324"

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 def check_consistent(settings: "BrokerSettings") -> None:
     """Raise `SettingsError` if broker settings contradict each other, or an address or key is malformed."""
     _check_address("kafka.listen", settings.kafka_listen, default_port=None)
-    _check_listeners(settings)
     if settings.advertise and not _check_address("advertise", settings.advertise, default_port=0).host:
         raise SettingsError(f"advertise={settings.advertise} has no host: write HOST or HOST:PORT")
+    _check_listeners(settings)
     _check_http(settings)
     if not settings.data_dir:
         raise SettingsError("data.dir is empty: name a directory")

@@ -16,4 +16,5 @@ from headrace.config.broker import broker_settings
     ],
 )
 def test_a_broker_of_a_cluster_has_one_address(texts: dict[str, str], advertise: str) -> None:
-    assert with_advertised_host(broker_settings(texts)).advertise == advertise
+    settings = broker_settings({"kafka.listen": ":9092", "insecure": "true", **texts})
+    assert with_advertised_host(settings).advertise == advertise

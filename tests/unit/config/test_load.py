@@ -130,9 +130,9 @@ def test_kafkas_settings_without_effect_may_be_in_the_config_file(tmp_path: Path
     settings = load_settings(config_file=write(tmp_path, "num.io.threads = 16\nlog.preallocate = true\n"))
     assert (settings.value("num.io.threads"), settings.value("log.preallocate")) == (16, True)
     assert settings.value("num.network.threads") == 3
-    with pytest.raises(SettingsError, match=r"ssl\.client\.auth=required is not supported: connections are neither"):
+    with pytest.raises(SettingsError, match=r"ssl\.client\.auth=required is not supported: security is"):
         load_settings(flags={"ssl.client.auth": "required"})
-    with pytest.raises(SettingsError, match=r"unknown setting listeners; did you mean kafka\.listen\?"):
+    with pytest.raises(SettingsError, match=r"Kafka's PLAINTEXT is plain"):
         load_settings(flags={"listeners": "PLAINTEXT://:9092"})
 
 

@@ -156,7 +156,12 @@ def broker(data_dir: Path, **settings: str) -> Iterator[Harness]:
 def hosted(topic: str, index: int, size_bytes: int) -> Any:
     """What the partition table needs to know of a partition."""
     return SimpleNamespace(
-        topic=topic, index=index, topic_id=UUID(int=1), log=SimpleLog(size_bytes), is_leader=True, lag=0
+        topic=topic,
+        index=index,
+        topic_id=UUID(int=1),
+        log=SimpleLog(size_bytes),
+        is_leader=True,
+        copier=SimpleNamespace(lag=0),
     )
 
 

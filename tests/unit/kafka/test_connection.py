@@ -39,8 +39,8 @@ class FakeTransport:
         self.is_closed = False
         self.is_aborted = False
 
-    def get_extra_info(self, name: str) -> socket.socket:
-        return self.sock
+    def get_extra_info(self, name: str) -> socket.socket | None:
+        return self.sock if name == "socket" else None
 
     def pause_reading(self) -> None:
         self.is_reading = False

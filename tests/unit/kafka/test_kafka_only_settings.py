@@ -84,7 +84,7 @@ def test_one_is_kept_and_the_log_says_once_that_it_does_nothing(
         (TOPIC, "a", "local.retention.ms", "-3", "at least -2"),
         (TOPIC, "a", "preallocate", "yes", "not a boolean"),
         (BROKER, "0", "num.io.threads", "0", "at least 1"),
-        (BROKER, "0", "ssl.keystore.location", "/x", "neither encrypted nor authenticated"),
+        (BROKER, "0", "ssl.keystore.location", "/x", "security is configured with listeners"),
         (BROKER, "0", "queued.max.requests", "500", "cannot be changed on a running broker"),
         (BROKER, "0", "num.io.threadz", "8", "did you mean num.io.threads?"),
         (TOPIC, "a", "preallocated", "true", "did you mean preallocate?"),
