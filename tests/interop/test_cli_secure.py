@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from headrace.testing.cluster import ClusterProcesses
 from headrace.testing.etcd import free_port
 from headrace.testing.process import BrokerProcess
 
@@ -58,3 +59,39 @@ def test_a_running_broker_is_secured_in_place(tmp_path: Path) -> None:
         again = secure(*arguments)
         assert "password" not in again
         assert "orders" in AdminClient(client_settings(port, facts)).list_topics(timeout=30).topics
+
+
+def test_a_cluster_is_secured_step_by_step_while_clients_go_on(tmp_path: Path) -> None:
+    ports = {1: free_port(), 2: free_port()}
+    with ClusterProcesses(tmp_path, brokers=2) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        for created in admin.create_topics([NewTopic("orders", 2, 2)]).values():
+            created.result(30)
+        facts: dict[str, Any] = {}
+        sent = 0
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "log_level": 0})
+        for step in (1, 2, 3):
+            for broker_id, port in ports.items():
+                done = secure(
+                    *("--data-dir", str(tmp_path / f"broker-{broker_id}"), "--listen", f"127.0.0.1:{port}"),
+                    *("--security-dir", str(tmp_path / "security"), "--step", str(step)),
+                )
+                facts = facts or done
+                if step < 3:
+                    for _ in range(100):
+                        producer.produce("orders", b"x")
+                        sent += 1
+                    assert producer.flush(60) == 0
+        secured = {**client_settings(ports[1], facts), "acks": "all"}
+        admin = AdminClient(secured)
+        brokers = admin.list_topics(timeout=30).brokers
+        assert {broker.port for broker in brokers.values()} == set(ports.values())
+        consumer = Consumer({**secured, "group.id": "g", "auto.offset.reset": "earliest"})
+        consumer.subscribe(["orders"])
+        seen = 0
+        while seen < sent:
+            batch = consumer.consume(1000, 30)
+            assert batch
+            seen += len([message for message in batch if message.error() is None])
+        consumer.close()
+        assert seen == sent
