@@ -1,0 +1,40 @@
+import tomllib
+
+import pytest
+
+from headrace.cli.secure.plan import SecuredFiles, settings_for, to_toml
+from headrace.config.broker import broker_settings
+from headrace.config.load import read_config_file
+
+FILES = SecuredFiles("/s/broker.pem", "/s/broker-key.pem", "/s/ca.pem")
+
+
+def secured(step: int, *, in_cluster: bool) -> dict[str, object]:
+    return settings_for(  # type: ignore[return-value]
+        step, files=FILES, listen=":9093", plain="0.0.0.0:9092", in_cluster=in_cluster, broker_password='p"w'
+    )
+
+
+@pytest.mark.parametrize(
+    ("step", "among_brokers", "is_enforced", "is_open"),
+    [(1, "plain", False, True), (2, "secure", False, True), (3, "secure", True, False)],
+)
+def test_each_step_of_a_cluster_is_a_valid_configuration(
+    tmp_path, step: int, among_brokers: str, is_enforced: bool, is_open: bool
+) -> None:
+    (tmp_path / "security.toml").write_text(to_toml(secured(step, in_cluster=True)))  # type: ignore[arg-type]
+    texts = read_config_file(tmp_path / "security.toml")
+    settings = broker_settings({**texts, "etcd.endpoints": "127.0.0.1:2379"})
+    assert settings.broker_listener.name == among_brokers
+    assert settings.authorization_enable is is_enforced
+    plain, secure = settings.kafka_listeners
+    assert plain.is_local is not is_open
+    assert (secure.protocol, secure.authenticates) == ("sasl_tls", True)
+    assert settings.inter_broker_password == 'p"w'
+
+
+def test_one_broker_needs_one_step(tmp_path) -> None:
+    text = to_toml(secured(3, in_cluster=False))  # type: ignore[arg-type]
+    assert tomllib.loads(text)["authorization"]["enable"] is True
+    (tmp_path / "security.toml").write_text(text)
+    assert broker_settings(read_config_file(tmp_path / "security.toml")).authorization_enable
