@@ -1,12 +1,10 @@
-"""The access policy of a queue (`Policy`): its form and its limits.
+"""The access policy of a queue (`Policy`): its form and its limits. `policy_evaluation` decides what it allows."""
 
-The broker stores and shows it. It does not evaluate it: who has one of `sqs.access.keys` may do everything.
-"""
-
-import json
 from typing import Any
 
 from headrace.sqs import errors
+from headrace.sqs.policy_conditions import MalformedPolicy
+from headrace.sqs.policy_evaluation import EFFECTS, VERSIONS, parse_policy, problem_with
 
 NAME = "Policy"
 MOST_STATEMENTS = 20
@@ -14,8 +12,6 @@ MOST_ACTIONS = 7
 """In one statement."""
 _MOST_BYTES = 8_192
 _KEYS = frozenset({"Version", "Id", "Statement"})
-_VERSIONS = ("2008-10-17", "2012-10-17")
-_EFFECTS = ("Allow", "Deny")
 
 
 def check(text: str) -> None:
@@ -23,8 +19,8 @@ def check(text: str) -> None:
     check_size(text)
     policy = load(text)
     statements = statements_of(policy)
-    is_policy = policy.keys() <= _KEYS and policy.get("Version", _VERSIONS[0]) in _VERSIONS
-    if not is_policy or not statements or any(each.get("Effect") not in _EFFECTS for each in statements):
+    is_policy = policy.keys() <= _KEYS and policy.get("Version", VERSIONS[0]) in VERSIONS
+    if not is_policy or not statements or any(each.get("Effect") not in EFFECTS for each in statements):
         raise errors.invalid_attribute_value(NAME)
     if len(statements) > MOST_STATEMENTS:
         raise errors.over_limit(
@@ -37,6 +33,9 @@ def check(text: str) -> None:
                 f"{len(actions)} actions were found in a statement from the submitted policy, max allowed is "
                 f"{MOST_ACTIONS}"
             )
+    problem = problem_with(text)
+    if problem is not None:
+        raise errors.invalid_attribute_value(NAME, f"{problem}.")
 
 
 def check_size(text: str) -> None:
@@ -47,10 +46,9 @@ def check_size(text: str) -> None:
 def load(text: str) -> dict[str, Any]:
     """The policy in a text; empty if there is none."""
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
+        return parse_policy(text)
+    except MalformedPolicy:
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def statements_of(policy: dict[str, Any]) -> list[dict[str, Any]]:

@@ -60,7 +60,7 @@ def test_permissions_are_statements_of_the_policy() -> None:
 
 def test_a_permission_is_added_to_the_policy_of_the_owner() -> None:
     async def test(client: Client) -> None:
-        own = {"Version": "2012-10-17", "Id": "mine", "Statement": {"Sid": "own", "Effect": "Deny", "Principal": "*"}}
+        own = {"Version": "2012-10-17", "Id": "mine", "Statement": statement(Sid="own", Effect="Deny")}
         await client.queue(Policy=json.dumps(own))
         await add(client)
         policy = await policy_of(client)
@@ -235,6 +235,27 @@ def test_a_policy_is_shown_as_it_was_set() -> None:
 def test_policies_that_are_refused(value: str) -> None:
     async def test(client: Client) -> None:
         assert await refusals(client, await client.queue(), "new", {"Policy": value}) == [value_error("Policy")] * 2
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        (
+            {"Condition": {"StringNearly": {"aws:username": "x"}}},
+            "StringNearly is no condition operator that is supported",
+        ),
+        ({"Condition": {"StringLike": {"aws:TagKeys": "x"}}}, "aws:TagKeys is no condition key that is supported"),
+        ({"Action": "s3:GetObject"}, "s3:GetObject is no action of SQS"),
+        ({"Principal": {"AWS": "bob"}}, "bob is no principal"),
+    ],
+)
+def test_statements_that_the_broker_cannot_evaluate_are_refused(more: dict[str, object], reason: str) -> None:
+    async def test(client: Client) -> None:
+        value = json.dumps({"Version": "2012-10-17", "Statement": [statement(), statement(**more)]})
+        error = value_error("Policy", f"{reason}.")
+        assert await refusals(client, await client.queue(), "new", {"Policy": value}) == [error] * 2
 
     run(test)
 

@@ -1,5 +1,6 @@
 """CreateQueue, GetQueueUrl and DeleteQueue."""
 
+import json
 from typing import Any
 
 import pytest
@@ -147,13 +148,17 @@ def test_the_type_of_a_queue_stays() -> None:
     run(test)
 
 
+def policy(effect: str) -> str:
+    return json.dumps({"Statement": {"Effect": effect, "Principal": "*", "Action": "sqs:*", "Resource": "*"}})
+
+
 def test_creating_an_existing_queue() -> None:
     async def test(client: Client) -> None:
         await client.queue("dead")
         given = {
             "DelaySeconds": "5",
             "RedrivePolicy": redrive("dead", "3"),
-            "Policy": '{"Version": "2012-10-17", "Statement": {"Effect": "Deny"}}',
+            "Policy": policy("Deny"),
             "KmsDataKeyReusePeriodSeconds": "300",
         }
         url = await client.queue("work", **given)
@@ -165,7 +170,7 @@ def test_creating_an_existing_queue() -> None:
             {"DelaySeconds": "6"},
             {"RedrivePolicy": redrive("dead", 4)},
             {"RedrivePolicy": ""},
-            {"Policy": '{"Statement": {"Effect": "Allow"}}'},
+            {"Policy": policy("Allow")},
             {"KmsMasterKeyId": "alias/aws/sqs"},
             {"KmsDataKeyReusePeriodSeconds": "600"},
             {"SqsManagedSseEnabled": "true"},
