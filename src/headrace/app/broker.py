@@ -20,7 +20,7 @@ from headrace.app.broker_security import put_password, start_authentication, tls
 from headrace.app.http.server import HttpServer
 from headrace.app.node import Node, NodeDependencies
 from headrace.app.secured_home import RunningBroker, forget_running, write_running
-from headrace.config.address import EVERY_ADDRESS
+from headrace.config.address import EVERY_ADDRESS, is_loopback
 from headrace.config.broker import BrokerSettings
 from headrace.config.broker_checks import access_keys
 from headrace.config.broker_rows import LOOPBACK
@@ -35,6 +35,8 @@ from headrace.runtime.heap import HeapTrimmer
 from headrace.runtime.process import tune_process
 from headrace.security.tls.context import ALPN_HTTP
 from headrace.security.tls.reload import ReloadingTls
+from headrace.sqs.access import QueueAccess
+from headrace.sqs.access_keys import AccessKeys
 from headrace.sqs.bodies import BodyBudget
 from headrace.sqs.calls import Realm
 from headrace.sqs.deletions import RecentDeletions
@@ -196,8 +198,15 @@ class BrokerApp:
         settings, metadata = self.settings, services.metadata
         deletions = RecentDeletions(services.clock.monotonic_ms, lambda: metadata.settings.sqs_recreate_wait_ms)
         metadata.subscribe(deletions.image_changed)
-        realm = Realm(services.queues, settings.sqs_account_id, settings.sqs_region, deletions, services.clock.wall_ms)
-        return SqsEndpoint(realm, access_keys(settings.sqs_access_keys), BodyBudget(settings.queued_max_request_bytes))
+        account, region, wall_ms = settings.sqs_account_id, settings.sqs_region, services.clock.wall_ms
+        access = QueueAccess(services.security, account, region, wall_ms)
+        realm = Realm(services.queues, account, region, deletions, wall_ms, access)
+        address = settings.http_address
+        is_local = address is not None and address.host not in EVERY_ADDRESS and is_loopback(address.host)
+        keys = AccessKeys(
+            access_keys(settings.sqs_access_keys), services.security, is_open=is_local or settings.insecure
+        )
+        return SqsEndpoint(realm, keys, BodyBudget(settings.queued_max_request_bytes))
 
 
 async def serve(settings: BrokerSettings, ready: Callable[[BrokerApp], None]) -> bool:

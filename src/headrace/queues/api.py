@@ -127,6 +127,10 @@ class Queues(Protocol):
 
     async def cancel_move(self, move_id: str) -> Move: ...
 
+    def source_of(self, move_id: str) -> str:
+        """The queue out of which a task moves messages. `UnknownMove` if the id is not one of a queue's."""
+        ...
+
     async def moves(self, source: str) -> list[Move]:
         """The latest first, at most ten."""
         ...

@@ -249,13 +249,13 @@ class QueueService:
         )
 
     async def cancel_move(self, move_id: str) -> Move:
-        return await self._router.route(self._source_of(move_id), lambda queue: queue.cancel_move(move_id))
+        return await self._router.route(self.source_of(move_id), lambda queue: queue.cancel_move(move_id))
 
     async def moves(self, source: str) -> list[Move]:
         return await self._router.route(source, lambda queue: queue.moves())
 
-    def _source_of(self, move_id: str) -> str:
-        """The id begins with that of the queue's topic."""
+    def source_of(self, move_id: str) -> str:
+        # The id begins with that of the queue's topic.
         try:
             topic = self._metadata.image.topic_by_id(UUID(hex=move_id.partition("-")[0]))
         except ValueError:

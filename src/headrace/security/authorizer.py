@@ -94,6 +94,9 @@ class Authorizer:
             cached = self._cached[key] = self.decide(principal, host, operation, Resource(kind, name)).is_allowed
         return cached
 
+    def is_super_user(self, principal: str) -> bool:
+        return principal in self._super_users
+
     def decide(self, principal: str, host: str, operation: AclOperation, resource: Resource) -> Decision:
         """The decision with its reason, for `headrace acl explain`, the audit log, and `allows`."""
         if principal in self._super_users:

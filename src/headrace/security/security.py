@@ -76,14 +76,22 @@ class Security:
             listener(login)
 
     def denied(
-        self, subject: Subject, client_id: str, action: str, operation: AclOperation, kind: ResourceType, name: str
+        self,
+        subject: Subject,
+        client_id: str,
+        action: str,
+        operation: AclOperation,
+        kind: ResourceType,
+        name: str,
+        *,
+        reason: str = "",
     ) -> None:
-        """Report to the audit log that `allows` has said no."""
+        """Report to the audit log that `allows` has said no, or for the given reason something else has."""
         authorizer = self.authorizer
         if authorizer is None or not self.on_denied:
             return
         resource = Resource(kind, name)
-        decision = authorizer.decide(subject.principal, subject.host, operation, resource)
-        denial = Denial(subject, client_id, action, operation, resource, decision.reason)
+        reason = reason or authorizer.decide(subject.principal, subject.host, operation, resource).reason
+        denial = Denial(subject, client_id, action, operation, resource, reason)
         for listener in self.on_denied:
             listener(denial)

@@ -3,10 +3,11 @@
 from typing import Any
 
 from headrace.sqs import errors
+from headrace.sqs.access import POLICY_ATTRIBUTE
 from headrace.sqs.policy_conditions import MalformedPolicy
 from headrace.sqs.policy_evaluation import EFFECTS, VERSIONS, parse_policy, problem_with
 
-NAME = "Policy"
+NAME = POLICY_ATTRIBUTE
 MOST_STATEMENTS = 20
 MOST_ACTIONS = 7
 """In one statement."""

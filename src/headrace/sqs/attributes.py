@@ -1,7 +1,7 @@
 """The attributes of a queue in the SQS API: settings of the queue (`queue.*`), or stored in `queue.attributes`.
 
-Stored and shown without effect: `Policy` (`sqs.access.keys` decides who may do what), `FifoThroughputLimit` (nothing is
-limited), and `Kms*` and `SqsManagedSseEnabled` (the broker encrypts nothing: encrypt the disk).
+Stored and shown without effect: `FifoThroughputLimit` (nothing is limited), and `Kms*` and `SqsManagedSseEnabled` (use
+the broker's own encryption, or encrypt the disk).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 
 from headrace.queues.api import Counts, QueueInfo
 from headrace.sqs import access_policy, errors, redrive
+from headrace.sqs.access import POLICY_ATTRIBUTE, TAG_PREFIX
 from headrace.sqs.calls import Realm
 
 ALL = "All"
 CREATED = "CreatedTimestamp"
 MODIFIED = "LastModifiedTimestamp"
-POLICY = access_policy.NAME
+POLICY = POLICY_ATTRIBUTE
 REDRIVE_POLICY = redrive.POLICY
 REDRIVE_ALLOW_POLICY = redrive.ALLOW_POLICY
 FIFO = "FifoQueue"
 FIFO_SUFFIX = ".fifo"
-TAG_PREFIX = "tag:"
 COUNTS = {
     "ApproximateNumberOfMessages": "available",
     "ApproximateNumberOfMessagesNotVisible": "in_flight",
@@ -66,6 +66,21 @@ class AttributeChange(NamedTuple):
 
 
 # -- values as clients send them
+
+
+def given_attributes(attributes: Mapping[str, str] | None) -> dict[str, str]:
+    """The attributes of a request; AWS ignores spaces around their names."""
+    return {name.strip(): value for name, value in (attributes or {}).items()}
+
+
+def dead_letter_targets(_: object, request: Any) -> Iterable[str]:
+    """The queue that a request wants to be the dead-letter queue of another: none or one."""
+    target = redrive.target_named(given_attributes(request.Attributes).get(REDRIVE_POLICY, ""))
+    return () if target is None else (target,)
+
+
+def changes_policy(request: Any) -> bool:
+    return POLICY in given_attributes(request.Attributes)
 
 
 def _normalized(name: str, value: str) -> str:

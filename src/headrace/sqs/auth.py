@@ -1,11 +1,12 @@
-"""Authentication: requests are signed (SigV4) with one of this broker's access keys, in a header or in the URL.
+"""Authentication: requests are signed (SigV4) with an access key, in a header or in the URL.
 
-Without keys, which is possible on loopback only, every request is accepted, and a signature only names its sender.
+A signature covers the method, path, query, host, all `x-amz-*` headers and the body. Where no signature is required
+(`AccessKeys.is_required`), every request is accepted, and a signature only names its sender.
 """
 
 import hmac
 from calendar import timegm
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from time import strptime
@@ -13,6 +14,7 @@ from time import strptime
 from headrace.model import sigv4
 from headrace.sqs import errors
 
+MECHANISM = "SigV4"
 MAX_SKEW_S = 15 * 60
 _MAX_EXPIRES_S = 7 * 24 * 3600
 _EMPTY = sha256(b"").hexdigest()
@@ -51,7 +53,7 @@ def claimed_key_id(authorization: str, query: Sequence[tuple[str, str]]) -> str:
     return next((value.partition("/")[0] for name, value in query if name == "X-Amz-Credential"), "")
 
 
-def verify(request: SignedRequest, body: bytes, keys: Mapping[str, str], now_s: float) -> str:
+def verify(request: SignedRequest, body: bytes, secret_of: Callable[[str], str | None], now_s: float) -> str:
     """The id of the key that a request is signed with; `SqsError` if it is unsigned, wrongly signed, or expired."""
     claim = _claim(request)
     if claim is None:
@@ -59,7 +61,7 @@ def verify(request: SignedRequest, body: bytes, keys: Mapping[str, str], now_s: 
     _check_scope(claim)
     _check_time(claim, now_s)
     _check_headers(claim, request)
-    secret = keys.get(claim.key_id)
+    secret = secret_of(claim.key_id)
     payload_hash = _EMPTY if not body else sha256(body).hexdigest()
     canonical = sigv4.canonical_request(
         request.method, request.path, claim.query, request.headers, claim.signed, payload_hash

@@ -4,7 +4,7 @@ An action gets its request as a class of its own, whichever protocol it came by,
 the action has no result.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -12,9 +12,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from headrace.model.acls import AclOperation
 from headrace.model.errors import UnknownQueue
 from headrace.queues.api import QueueInfo, Queues
 from headrace.sqs import errors
+from headrace.sqs.access import Caller, QueueAccess, QueueAccessRequest
 from headrace.sqs.deletions import RecentDeletions
 
 _MOST_ID_LENGTH = 128
@@ -32,6 +34,7 @@ class Realm:
     region: str
     deletions: RecentDeletions
     wall_ms: Callable[[], int]
+    access: QueueAccess
 
     def arn(self, queue: str) -> str:
         return f"arn:aws:sqs:{self.region}:{self.account}:{queue}"
@@ -45,7 +48,8 @@ class SqsRequest:
     base_url: str
     """The address that the client used: URLs in answers begin with it."""
     sender: str
-    """The id of the key that the request is signed with, or the account."""
+    """The user that the request is signed by, or the account."""
+    caller: Caller
     unless_gone: Callable[[Awaitable[Any]], Awaitable[Any]]
     """Awaits a result while the client is connected; None if it disconnects, or if the broker stops."""
     trace: str = ""
@@ -86,8 +90,42 @@ class SqsRequest:
         except UnknownQueue:
             raise errors.queue_does_not_exist() from None
 
+    def check(self, action: str, needs: "Iterable[QueueNeed]", request: Any) -> None:
+        """AccessDenied unless the client has all permissions that an action needs for this request."""
+        for need in needs:
+            for name in need.queues(self, request):
+                try:
+                    info = self.queues.find(name)
+                except UnknownQueue:
+                    info = None
+                allowed_by = need.actions or (action,)
+                wanted = QueueAccessRequest(action, need.operation, allowed_by, name, info, need.is_named)
+                self.realm.access.check(self.caller, wanted)
+
+    def sees(self, info: QueueInfo) -> bool:
+        """Whether a list may show the queue to the client."""
+        return self.realm.access.sees(self.caller, info)
+
 
 Action = Callable[[SqsRequest, Any], Awaitable[msgspec.Struct | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueNeed:
+    """A permission that an action needs on each of the queues that its request names."""
+
+    operation: AclOperation
+    queues: Callable[[SqsRequest, Any], Iterable[str]]
+    """The names of these queues. It may raise `SqsError` for a request that names none properly."""
+    about: str
+    """Which queues they are, for the documentation."""
+    actions: tuple[str, ...] = ()
+    """The actions that the policy of such a queue must allow; empty: the action itself."""
+    is_named: bool = True
+    """False if the request does not name the queues itself: an error must not name them, either."""
+
+    def __str__(self) -> str:
+        return f"{self.operation.name} on {self.about}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +134,8 @@ class RegisteredAction:
     request: type[msgspec.Struct]
     run: Action
     decode: Callable[[bytes], Any]
+    needs: tuple[QueueNeed, ...]
+    """The permissions that are checked before it runs."""
 
 
 ACTIONS: dict[str, RegisteredAction] = {}
@@ -103,13 +143,15 @@ ACTIONS: dict[str, RegisteredAction] = {}
 
 def action(
     request: type[R],
+    *,
+    needs: tuple[QueueNeed, ...],
 ) -> Callable[[Callable[[SqsRequest, R], Awaitable[msgspec.Struct | None]]], Callable[[SqsRequest, R], Any]]:
     """Register the decorated function as the action named by its request's class, `CreateQueueRequest` as
-    CreateQueue."""
+    CreateQueue. `needs` are the permissions that are checked before it runs."""
     name = request.__name__.removesuffix("Request")
 
     def register(run: Callable[[SqsRequest, R], Awaitable[msgspec.Struct | None]]) -> Callable[[SqsRequest, R], Any]:
-        ACTIONS[name] = RegisteredAction(name, request, run, msgspec.json.Decoder(request).decode)
+        ACTIONS[name] = RegisteredAction(name, request, run, msgspec.json.Decoder(request).decode, needs)
         return run
 
     return register

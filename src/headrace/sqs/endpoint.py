@@ -9,14 +9,18 @@ Each request is answered by itself, errors in the format of its protocol.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import msgspec
 
 from headrace.model.errors import HeadraceError
 from headrace.model.sigv4 import query_pairs
+from headrace.model.users import ANONYMOUS, principal_of
+from headrace.security.subject import NOT_AUTHENTICATED, Subject
 from headrace.sqs import actions, auth, errors, extended, query_answers, wire_json, wire_query
+from headrace.sqs.access import Caller
+from headrace.sqs.access_keys import AccessKeys
 from headrace.sqs.bodies import BodyBudget, ClientDisconnected, Receive
 from headrace.sqs.calls import Realm, SqsRequest
 from headrace.sqs.errors import SqsError
@@ -34,7 +38,7 @@ __all__ = ["SqsEndpoint", "actions"]
 
 
 class SqsEndpoint:
-    def __init__(self, realm: Realm, keys: Mapping[str, str], bodies: BodyBudget) -> None:
+    def __init__(self, realm: Realm, keys: AccessKeys, bodies: BodyBudget) -> None:
         self._realm = realm
         self._keys = keys
         self._bodies = bodies
@@ -76,8 +80,7 @@ class SqsEndpoint:
         return self._realm
 
     @property
-    def keys(self) -> Mapping[str, str]:
-        """Secrets by access key id. Without keys every request is accepted."""
+    def keys(self) -> AccessKeys:
         return self._keys
 
     async def read(self, receive: Receive, length: int | None) -> bytes:
@@ -135,8 +138,7 @@ class _HttpRequest:
             return status, content_type, text, [*headers, (b"connection", b"close")]
         try:
             try:
-                sender = self._sender(body)
-                wanted, work = self._understand(body, sender)
+                wanted, work = self._understand(body, *self._sender(body))
             finally:
                 self._endpoint.forget(body)
             del body
@@ -159,24 +161,33 @@ class _HttpRequest:
         text = self._given.get(b"content-length", b"")
         return int(text[:18]) if text.isdigit() else None
 
-    def _sender(self, body: bytes) -> str:
-        """The access key id of the client."""
+    def _sender(self, body: bytes) -> tuple[str, Caller]:
+        """The user that the request is signed by, or that it names where no signature is required."""
         endpoint, scope = self._endpoint, self._scope
         query = query_pairs(scope["query_string"].decode("latin-1")) if scope["query_string"] else []
-        if not endpoint.keys:
-            return auth.claimed_key_id(self._header(b"authorization"), query) or endpoint.realm.account
+        if not endpoint.keys.is_required:
+            claimed = auth.claimed_key_id(self._header(b"authorization"), query)
+            return claimed or endpoint.realm.account, self._caller(ANONYMOUS, NOT_AUTHENTICATED)
         headers: dict[str, list[str]] = {}
         for name, value in scope["headers"]:
             headers.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
         signed = auth.SignedRequest(scope["method"], scope["raw_path"].decode("latin-1"), query, headers)
-        return auth.verify(signed, body, endpoint.keys, endpoint.realm.wall_ms() / 1000)
+        key_id = auth.verify(signed, body, endpoint.keys.secret, endpoint.realm.wall_ms() / 1000)
+        user = endpoint.keys.owner(key_id)
+        return user, self._caller(principal_of(user), auth.MECHANISM)
+
+    def _caller(self, principal: str, mechanism: str) -> Caller:
+        client = self._scope.get("client")
+        subject = Subject(principal, client[0] if client else "unknown", mechanism, self._scope["scheme"])
+        is_secure = self._scope["scheme"] == "https"
+        return Caller(subject, is_secure, self._header(b"user-agent"), self._header(b"referer"))
 
     # -- by protocol
 
-    def _understand(self, body: bytes, sender: str) -> tuple[str, Awaitable[msgspec.Struct | None]]:
-        """The name of the action, and the coroutine that does it."""
+    def _understand(self, body: bytes, sender: str, caller: Caller) -> tuple[str, Awaitable[msgspec.Struct | None]]:
+        """The name of the action, and the coroutine that does it. AccessDenied if the client may not."""
         trace = self._header(b"x-amzn-trace-id")
-        call = SqsRequest(self._endpoint.realm, self._base_url(), sender, self._unless_gone, trace)
+        call = SqsRequest(self._endpoint.realm, self._base_url(), sender, caller, self._unless_gone, trace)
         if self._target.startswith(extended.TARGET_PREFIX):
             return extended.understand(call, self._target, self._header(b"content-type"), body)
         if self._target:
@@ -187,6 +198,8 @@ class _HttpRequest:
             found = wire_query.find(given, self._scope["path"])
             request = wire_query.read(found, given, self._scope["path"])
         self._queue = _queue_in(request)
+        if call.realm.access.is_enforced:
+            call.check(found.name, found.needs, request)
         return found.name, found.run(call, request)
 
     async def _unless_gone(self, what: Awaitable[Any]) -> Any:

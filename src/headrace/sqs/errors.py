@@ -206,6 +206,10 @@ def too_large(limit_bytes: int) -> SqsError:
     )
 
 
+def access_denied(message: str) -> SqsError:
+    return SqsError(f"{_CORAL}AccessDeniedException", "AccessDenied", message, 403)
+
+
 def missing_token() -> SqsError:
     return SqsError(
         f"{_CORAL}MissingAuthenticationTokenException",

@@ -1,18 +1,21 @@
 """The calls `Headrace.*` of the SDK and the command line: all operations of queues (see `model.queue_wire`)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import asdict
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import msgspec
 
 from headrace.model import queue_wire as wire
+from headrace.model.acls import AclOperation
 from headrace.model.errors import HeadraceError
 from headrace.queues.api import Failures, QueueEdit, QueueInfo, ReceiveOptions
 from headrace.sqs import attributes, errors
-from headrace.sqs.calls import SqsRequest
+from headrace.sqs.actions.move_tasks import MOVED_BY, sources_of
+from headrace.sqs.calls import QueueNeed, SqsRequest
 from headrace.sqs.errors import SqsError
+from headrace.sqs.needs import ALL_ORIGINS, CREATE_QUEUE_NAME, DESCRIBE_LISTED, THE_QUEUE, write_to
 
 TARGET_PREFIX = wire.TARGET_PREFIX
 MOST_MESSAGES = 1_000
@@ -42,7 +45,10 @@ def understand(call: SqsRequest, target: str, content: str, body: bytes) -> tupl
         request = (_from_json if _is_json(content) else _from_msgpack)[name](body)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise errors.malformed(f"this is not a call {name}: {error}") from None
-    return name, _WORK[type(request)](call, request)
+    found = CALLS[type(request)]
+    if call.realm.access.is_enforced:
+        call.check(found.action, found.needs, request)
+    return name, found.work(call, request)
 
 
 def write(content: str, answer: Any) -> bytes:
@@ -85,7 +91,7 @@ async def _describe(call: SqsRequest, asked: wire.DescribeQueue) -> wire.Descrip
 
 
 async def _list(call: SqsRequest, asked: wire.ListQueues) -> wire.Descriptions:
-    found = call.queues.queues(asked.prefix)
+    found = [info for info in call.queues.queues(asked.prefix) if call.sees(info)]
     if not asked.with_counts:
         return wire.Descriptions([_description(info) for info in found])
     counts = await asyncio.gather(*[_counts_if_known(call, info.name) for info in found])
@@ -177,21 +183,84 @@ async def _moves(call: SqsRequest, asked: wire.ListMoves) -> wire.Moves:
     return wire.Moves(await call.queues.moves(asked.source))
 
 
-_WORK: dict[type[msgspec.Struct], Callable[[SqsRequest, Any], Awaitable[Any]]] = {
-    wire.CreateQueue: _create,
-    wire.AlterQueue: _alter,
-    wire.DeleteQueue: _delete,
-    wire.DescribeQueue: _describe,
-    wire.ListQueues: _list,
-    wire.Send: _send,
-    wire.Receive: _receive,
-    wire.Acknowledge: _acknowledge,
-    wire.Extend: _extend,
-    wire.GiveBack: _nack,
-    wire.Peek: _peek,
-    wire.Purge: _purge,
-    wire.Count: _count,
-    wire.StartMove: _start_move,
-    wire.CancelMove: _cancel_move,
-    wire.ListMoves: _moves,
+# -- the table of calls
+
+
+def _queue(_: SqsRequest, asked: Any) -> Iterable[str]:
+    return (asked.queue,)
+
+
+def _source(_: SqsRequest, asked: Any) -> Iterable[str]:
+    return (asked.source,)
+
+
+def _destination(_: SqsRequest, asked: wire.StartMove) -> Iterable[str]:
+    return () if asked.destination is None else (asked.destination,)
+
+
+def _origins(call: SqsRequest, asked: wire.StartMove) -> Iterable[str]:
+    return sources_of(call, asked.source) if asked.destination is None else ()
+
+
+def _moved_source(call: SqsRequest, asked: wire.CancelMove) -> Iterable[str]:
+    return (call.queues.source_of(asked.move_id),)
+
+
+def _dead_letter_queue(_: SqsRequest, asked: wire.CreateQueue | wire.AlterQueue) -> Iterable[str]:
+    target = asked.settings.get("dead.letter")
+    return (target,) if target else ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendedCall:
+    work: Callable[[SqsRequest, Any], Awaitable[Any]]
+    action: str
+    """The action of SQS that does the same: the one that policies of queues allow or deny."""
+    needs: tuple[QueueNeed, ...]
+
+
+def _need(operation: AclOperation) -> QueueNeed:
+    return QueueNeed(operation, _queue, THE_QUEUE)
+
+
+_TO_DEAD_LETTERS = write_to(_dead_letter_queue, "the dead-letter queue, if it is set")
+_CREATE = QueueNeed(AclOperation.CREATE, _queue, CREATE_QUEUE_NAME.about)
+_READ, _DESCRIBE = _need(AclOperation.READ), _need(AclOperation.DESCRIBE)
+
+CALLS: dict[type[msgspec.Struct], ExtendedCall] = {
+    wire.CreateQueue: ExtendedCall(_create, "CreateQueue", (_CREATE, _TO_DEAD_LETTERS)),
+    wire.AlterQueue: ExtendedCall(_alter, "SetQueueAttributes", (_need(AclOperation.ALTER_CONFIGS), _TO_DEAD_LETTERS)),
+    wire.DeleteQueue: ExtendedCall(_delete, "DeleteQueue", (_need(AclOperation.DELETE),)),
+    wire.DescribeQueue: ExtendedCall(_describe, "GetQueueAttributes", (_DESCRIBE,)),
+    wire.ListQueues: ExtendedCall(_list, "ListQueues", (DESCRIBE_LISTED,)),
+    wire.Send: ExtendedCall(_send, "SendMessage", (_need(AclOperation.WRITE),)),
+    wire.Receive: ExtendedCall(_receive, "ReceiveMessage", (_READ,)),
+    wire.Acknowledge: ExtendedCall(_acknowledge, "DeleteMessage", (_READ,)),
+    wire.Extend: ExtendedCall(_extend, "ChangeMessageVisibility", (_READ,)),
+    wire.GiveBack: ExtendedCall(_nack, "ChangeMessageVisibility", (_READ,)),
+    wire.Peek: ExtendedCall(_peek, "ReceiveMessage", (_READ,)),
+    wire.Purge: ExtendedCall(_purge, "PurgeQueue", (_need(AclOperation.DELETE),)),
+    wire.Count: ExtendedCall(_count, "GetQueueAttributes", (_DESCRIBE,)),
+    wire.StartMove: ExtendedCall(
+        _start_move,
+        "StartMessageMoveTask",
+        (
+            QueueNeed(AclOperation.READ, _source, "the source", ("StartMessageMoveTask", *MOVED_BY)),
+            write_to(_destination, "the destination"),
+            write_to(_origins, ALL_ORIGINS, is_named=False),
+        ),
+    ),
+    wire.CancelMove: ExtendedCall(
+        _cancel_move,
+        "CancelMessageMoveTask",
+        (
+            QueueNeed(
+                AclOperation.READ, _moved_source, "the source", ("CancelMessageMoveTask", *MOVED_BY), is_named=False
+            ),
+        ),
+    ),
+    wire.ListMoves: ExtendedCall(
+        _moves, "ListMessageMoveTasks", (QueueNeed(AclOperation.DESCRIBE, _source, "the source"),)
+    ),
 }
+"""What each call does, and the permissions that are checked before."""

@@ -326,6 +326,15 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
+def is_principal(name: str) -> bool:
+    """Whether a policy may name this principal of AWS."""
+    try:
+        _account_in(name)
+    except MalformedPolicy:
+        return False
+    return True
+
+
 def _account_in(name: str) -> str | None:
     """The account that a principal stands for; None for everyone, or for a single principal."""
     if _ACCOUNT.fullmatch(name):

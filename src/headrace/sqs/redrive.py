@@ -62,6 +62,13 @@ def parse_policy(realm: Realm, queue: str, value: str, is_fifo: bool) -> Redrive
     return RedrivePolicy(target.name, count)
 
 
+def target_named(value: str) -> str | None:
+    """The name of the dead-letter queue in a redrive policy; None if it has none."""
+    arn = (_json_map(value) or {}).get(_TARGET)
+    parsed = parse_arn(arn) if isinstance(arn, str) else None
+    return None if parsed is None else parsed.resource
+
+
 def _count(value: object) -> int | None:
     """A number, or a text of digits; None for one out of range."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:

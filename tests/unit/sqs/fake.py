@@ -31,6 +31,9 @@ from headrace.queues.api import (
     ReceiveOptions,
     Sent,
 )
+from headrace.security.security import Security
+from headrace.sqs.access import QueueAccess
+from headrace.sqs.access_keys import AccessKeys
 from headrace.sqs.bodies import BodyBudget
 from headrace.sqs.calls import Realm
 from headrace.sqs.deletions import RecentDeletions
@@ -210,6 +213,10 @@ class FakeQueues:
         self.tasks[self.tasks.index(found)] = done
         return done
 
+    def source_of(self, move_id: str) -> str:
+        (found,) = [each for each in self.tasks if each.id == move_id]
+        return found.source
+
     async def moves(self, source: str) -> list[Move]:
         return [move for move in self.tasks if move.source == source]
 
@@ -254,9 +261,11 @@ class Client:
         self.mono_ms = 0.0
         self.recreate_wait_ms = 0
         self.deletions = RecentDeletions(lambda: self.mono_ms, lambda: self.recreate_wait_ms)
-        realm = Realm(self.queues, ACCOUNT, "us-east-1", self.deletions, lambda: self.now_ms)
+        self.security = Security()
+        access = QueueAccess(self.security, ACCOUNT, "us-east-1", lambda: self.now_ms)
+        realm = Realm(self.queues, ACCOUNT, "us-east-1", self.deletions, lambda: self.now_ms, access)
         self.bodies = BodyBudget(1024 * 1024 * 1024)
-        self.endpoint = SqsEndpoint(realm, keys or {}, self.bodies)
+        self.endpoint = SqsEndpoint(realm, AccessKeys(keys or {}, self.security, is_open=True), self.bodies)
         self.disconnected = asyncio.Event()
 
     async def request(

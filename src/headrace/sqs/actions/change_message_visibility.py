@@ -11,6 +11,7 @@ from headrace.sqs import errors
 from headrace.sqs.actions.batches import BatchResultErrorEntry, checked, failed
 from headrace.sqs.calls import SqsRequest, action, required
 from headrace.sqs.errors import SqsError
+from headrace.sqs.needs import READ_QUEUE
 
 _MOST_S = 43_200
 
@@ -26,7 +27,7 @@ class ChangeMessageVisibility(msgspec.Struct):
     VisibilityTimeout: int | None = None
 
 
-@action(ChangeMessageVisibility)
+@action(ChangeMessageVisibility, needs=(READ_QUEUE,))
 async def change_message_visibility(call: SqsRequest, request: ChangeMessageVisibility) -> None:
     info = call.find(request.QueueUrl)
     receipt = required(request.ReceiptHandle, "ReceiptHandle")
@@ -56,7 +57,7 @@ class ChangeMessageVisibilityBatchResult(msgspec.Struct, omit_defaults=True):
     Failed: list[BatchResultErrorEntry] | None = None
 
 
-@action(ChangeMessageVisibilityBatch)
+@action(ChangeMessageVisibilityBatch, needs=(READ_QUEUE,))
 async def change_message_visibility_batch(
     call: SqsRequest, request: ChangeMessageVisibilityBatch
 ) -> ChangeMessageVisibilityBatchResult:

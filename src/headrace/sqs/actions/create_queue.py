@@ -6,15 +6,18 @@
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from headrace.model.acls import AclOperation
 from headrace.model.errors import QueueExists, UnknownQueue
 from headrace.queues.api import QueueEdit, QueueInfo
 from headrace.sqs import attributes, errors
+from headrace.sqs.access import TAG_PREFIX
 from headrace.sqs.actions.tags import check_tags
-from headrace.sqs.calls import SqsRequest, action
+from headrace.sqs.calls import QueueNeed, SqsRequest, action
+from headrace.sqs.needs import CREATE_QUEUE_NAME, write_to
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}|(?=.{6,80}$)[A-Za-z0-9_-]+\.fifo")
 _EXISTS = "A queue already exists with the same name and a different value for"
@@ -30,12 +33,23 @@ class CreateQueueResult(msgspec.Struct):
     QueueUrl: str
 
 
-@action(CreateQueueRequest)
+def _if_policy_is_set(_: SqsRequest, request: CreateQueueRequest) -> Iterable[str]:
+    return (request.QueueName or "",) if attributes.changes_policy(request) else ()
+
+
+@action(
+    CreateQueueRequest,
+    needs=(
+        CREATE_QUEUE_NAME,
+        QueueNeed(AclOperation.ALTER, _if_policy_is_set, "the queue, if it is given a policy"),
+        write_to(attributes.dead_letter_targets, "the dead-letter queue, if it is given one"),
+    ),
+)
 async def create_queue(call: SqsRequest, request: CreateQueueRequest) -> CreateQueueResult:
     name = request.QueueName
     if name is None:
         raise errors.missing_queue_name()
-    given = {key.strip(): value for key, value in (request.Attributes or {}).items()}
+    given = attributes.given_attributes(request.Attributes)
     _check_name(name, attributes.is_true(attributes.FIFO, given))
     existing = _find(call, name)
     change = attributes.parse(call.realm, name, given, existing)
@@ -56,7 +70,7 @@ async def _create(
     """The new queue, or the one that another client created at the same time."""
     now = str(call.realm.wall_ms() // 1000)
     stored = {attributes.CREATED: now, attributes.MODIFIED: now, **change.stored}
-    stored |= {attributes.TAG_PREFIX + key: value for key, value in tags.items()}
+    stored |= {TAG_PREFIX + key: value for key, value in tags.items()}
     settings = {"type": "fifo" if name.endswith(attributes.FIFO_SUFFIX) else "standard", **change.settings}
     try:
         return await call.queues.create(name, QueueEdit(settings, stored))

@@ -10,6 +10,7 @@ from headrace.sqs import errors
 from headrace.sqs.actions.batches import BatchResultErrorEntry, checked, failed
 from headrace.sqs.calls import SqsRequest, action, required
 from headrace.sqs.errors import SqsError
+from headrace.sqs.needs import READ_QUEUE
 
 
 class DeleteMessage(msgspec.Struct):
@@ -17,7 +18,7 @@ class DeleteMessage(msgspec.Struct):
     ReceiptHandle: str | None = None
 
 
-@action(DeleteMessage)
+@action(DeleteMessage, needs=(READ_QUEUE,))
 async def delete_message(call: SqsRequest, request: DeleteMessage) -> None:
     info = call.find(request.QueueUrl)
     receipt = required(request.ReceiptHandle, "ReceiptHandle")
@@ -45,7 +46,7 @@ class DeleteMessageBatchResult(msgspec.Struct, omit_defaults=True):
     Failed: list[BatchResultErrorEntry] | None = None
 
 
-@action(DeleteMessageBatch)
+@action(DeleteMessageBatch, needs=(READ_QUEUE,))
 async def delete_message_batch(call: SqsRequest, request: DeleteMessageBatch) -> DeleteMessageBatchResult:
     info = call.find(request.QueueUrl)
     entries = checked(request.Entries, "DeleteMessage")

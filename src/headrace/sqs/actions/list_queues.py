@@ -13,6 +13,7 @@ import msgspec
 from headrace.model.errors import UnknownQueue
 from headrace.sqs import errors, redrive
 from headrace.sqs.calls import SqsRequest, action
+from headrace.sqs.needs import DESCRIBE_LISTED, DESCRIBE_QUEUE, DESCRIBE_QUEUE_NAME
 
 _MOST_RESULTS = 1000
 
@@ -35,10 +36,10 @@ class ListQueuesResult(msgspec.Struct, omit_defaults=True):
     NextToken: str | None = None
 
 
-@action(ListQueuesRequest)
+@action(ListQueuesRequest, needs=(DESCRIBE_LISTED,))
 async def list_queues(call: SqsRequest, request: ListQueuesRequest) -> ListQueuesResult:
     prefix = request.QueueNamePrefix or ""
-    names = [info.name for info in call.queues.queues(prefix)]
+    names = [info.name for info in call.queues.queues(prefix) if call.sees(info)]
     shown, token = _page(names, prefix, request.MaxResults, request.NextToken)
     return ListQueuesResult([call.url(name) for name in shown] or None, token)
 
@@ -52,7 +53,7 @@ class GetQueueUrlResult(msgspec.Struct):
     QueueUrl: str
 
 
-@action(GetQueueUrl)
+@action(GetQueueUrl, needs=(DESCRIBE_QUEUE_NAME,))
 async def get_queue_url(call: SqsRequest, request: GetQueueUrl) -> GetQueueUrlResult:
     name = request.QueueName
     if not name:
@@ -77,13 +78,15 @@ class ListDeadLetterSourceQueuesResult(msgspec.Struct, omit_defaults=True):
     NextToken: str | None = None
 
 
-@action(ListDeadLetterSourceQueues)
+@action(ListDeadLetterSourceQueues, needs=(DESCRIBE_QUEUE, DESCRIBE_LISTED))
 async def list_dead_letter_source_queues(
     call: SqsRequest, request: ListDeadLetterSourceQueues
 ) -> ListDeadLetterSourceQueuesResult:
     target = call.find(request.QueueUrl).name
-    policies = [(info.name, redrive.policy_of(info)) for info in call.queues.queues()]
-    sources = [name for name, policy in policies if policy is not None and policy.target == target]
+    policies = [(info, redrive.policy_of(info)) for info in call.queues.queues()]
+    sources = [
+        info.name for info, policy in policies if policy is not None and policy.target == target and call.sees(info)
+    ]
     shown, token = _page(sources, target, request.MaxResults, request.NextToken)
     return ListDeadLetterSourceQueuesResult([call.url(name) for name in shown], token)
 

@@ -6,15 +6,18 @@ came from. A task has a handle only while it runs.
 
 from base64 import b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
-from contextlib import suppress
+from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
+from headrace.model.acls import AclOperation
 from headrace.model.errors import UnknownQueue
 from headrace.queues.api import Filter, Move, QueueInfo
 from headrace.sqs import errors
 from headrace.sqs.arns import parse_arn
-from headrace.sqs.calls import SqsRequest, action, required
+from headrace.sqs.calls import QueueNeed, SqsRequest, action, required
+from headrace.sqs.needs import ALL_ORIGINS, write_to
 
 _MOST_PER_SECOND = 500
 _MOST_RESULTS = 10
@@ -32,10 +35,38 @@ class StartMessageMoveTaskResult(msgspec.Struct):
     TaskHandle: str
 
 
-@action(StartMessageMoveTask)
+def _source_name(call: SqsRequest, request: Any) -> Iterable[str]:
+    return (_name(call, request.SourceArn, "SourceArn"),)
+
+
+def _destination_name(call: SqsRequest, request: StartMessageMoveTask) -> Iterable[str]:
+    return (_name(call, request.DestinationArn, "DestinationArn"),) if request.DestinationArn else ()
+
+
+def _origin_names(call: SqsRequest, request: StartMessageMoveTask) -> Iterable[str]:
+    """Without a destination, the queues that messages of the source come from."""
+    return () if request.DestinationArn else sources_of(call, _name(call, request.SourceArn, "SourceArn"))
+
+
+def sources_of(call: SqsRequest, dead_letter_queue: str) -> list[str]:
+    return [info.name for info in call.queues.queues() if info.settings.dead_letter == dead_letter_queue]
+
+
+MOVED_BY = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes")
+"""The actions that AWS wants to be allowed on the source, besides that on the task."""
+
+
+@action(
+    StartMessageMoveTask,
+    needs=(
+        QueueNeed(AclOperation.READ, _source_name, "the source", ("StartMessageMoveTask", *MOVED_BY)),
+        write_to(_destination_name, "the destination"),
+        write_to(_origin_names, ALL_ORIGINS, is_named=False),
+    ),
+)
 async def start_message_move_task(call: SqsRequest, request: StartMessageMoveTask) -> StartMessageMoveTaskResult:
     source = _queue(call, request.SourceArn, "SourceArn")
-    if not any(info.settings.dead_letter == source.name for info in call.queues.queues()):
+    if not sources_of(call, source.name):
         raise errors.invalid_parameter("Source queue must be configured as a Dead Letter Queue.")
     destination = _destination(call, request.DestinationArn, source)
     per_second = request.MaxNumberOfMessagesPerSecond
@@ -68,7 +99,15 @@ class CancelMessageMoveTaskResult(msgspec.Struct):
     ApproximateNumberOfMessagesMoved: int
 
 
-@action(CancelMessageMoveTask)
+def _cancelled_source(call: SqsRequest, request: CancelMessageMoveTask) -> Iterable[str]:
+    _, arn = _handle_parts(required(request.TaskHandle, "TaskHandle"))
+    return (_name(call, arn, "SourceArn"),)
+
+
+@action(
+    CancelMessageMoveTask,
+    needs=(QueueNeed(AclOperation.READ, _cancelled_source, "the source", ("CancelMessageMoveTask", *MOVED_BY)),),
+)
 async def cancel_message_move_task(call: SqsRequest, request: CancelMessageMoveTask) -> CancelMessageMoveTaskResult:
     handle = required(request.TaskHandle, "TaskHandle")
     move_id, arn = _handle_parts(handle)
@@ -103,7 +142,7 @@ class ListMessageMoveTasksResult(msgspec.Struct, omit_defaults=True):
     Results: list[ListMessageMoveTasksResultEntry] | None = None
 
 
-@action(ListMessageMoveTasks)
+@action(ListMessageMoveTasks, needs=(QueueNeed(AclOperation.DESCRIBE, _source_name, "the source"),))
 async def list_message_move_tasks(call: SqsRequest, request: ListMessageMoveTasks) -> ListMessageMoveTasksResult:
     source = _queue(call, request.SourceArn, "SourceArn")
     limit = 1 if request.MaxResults is None else request.MaxResults
@@ -137,14 +176,25 @@ def _failure(call: SqsRequest, move: Move) -> str | None:
     return move.failure
 
 
-def _queue(call: SqsRequest, arn: str | None, parameter: str) -> QueueInfo:
+def _name(call: SqsRequest, arn: str | None, parameter: str) -> str:
+    """The name of a queue of this account, which need not exist."""
     parsed = parse_arn(required(arn, parameter))
     if parsed is None:
         raise errors.malformed_arn(parameter)
-    if parsed[1:4] == ("sqs", call.realm.region, call.realm.account):
-        with suppress(UnknownQueue):
-            return call.queues.find(parsed.resource)
-    raise errors.resource_not_found(f"The resource that you specified for the {parameter} parameter doesn't exist.")
+    if parsed[1:4] != ("sqs", call.realm.region, call.realm.account):
+        raise _not_found(parameter)
+    return parsed.resource
+
+
+def _queue(call: SqsRequest, arn: str | None, parameter: str) -> QueueInfo:
+    try:
+        return call.queues.find(_name(call, arn, parameter))
+    except UnknownQueue:
+        raise _not_found(parameter) from None
+
+
+def _not_found(parameter: str) -> errors.SqsError:
+    return errors.resource_not_found(f"The resource that you specified for the {parameter} parameter doesn't exist.")
 
 
 def _handle_parts(handle: str) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 """AddPermission and RemovePermission: statements in the policy of a queue, each with a label of its own.
 
-The policy is stored and shown. It is not enforced: a client with one of `sqs.access.keys` may do everything.
+As in AWS, permission for an account lets nobody in by itself: the account's own rules, here the ACLs, decide. Besides
+account ids, which are all that AWS documents, a user of this account (`arn:aws:iam::ACCOUNT:user/NAME`) is accepted.
 """
 
 import json
@@ -14,6 +15,8 @@ from headrace.queues.api import QueueEdit, QueueInfo
 from headrace.sqs import access_policy, errors
 from headrace.sqs.attributes import MODIFIED, POLICY
 from headrace.sqs.calls import SqsRequest, action, required
+from headrace.sqs.needs import ALTER_QUEUE
+from headrace.sqs.policy_evaluation import is_principal, user_arn
 
 _ALLOWED = frozenset(
     {
@@ -57,7 +60,7 @@ class AddPermission(msgspec.Struct):
     Actions: list[str] | None = None
 
 
-@action(AddPermission)
+@action(AddPermission, needs=(ALTER_QUEUE,))
 async def add_permission(call: SqsRequest, request: AddPermission) -> None:
     info = call.find(request.QueueUrl)
     label = required(request.Label, "Label")
@@ -69,14 +72,14 @@ async def add_permission(call: SqsRequest, request: AddPermission) -> None:
         )
     actions, accounts = request.Actions or [], request.AWSAccountIds or []
     _check_actions(actions)
-    _check_accounts(accounts)
+    principals = _principals(call, accounts)
     arn = call.realm.arn(info.name)
     policy = _policy(info) or {"Version": "2008-10-17", "Id": f"{arn}/SQSDefaultPolicy", "Statement": []}
     statements = access_policy.statements_of(policy)
     statement = {
         "Sid": label,
         "Effect": "Allow",
-        "Principal": {"AWS": _one_or_all([f"arn:aws:iam::{account}:root" for account in accounts])},
+        "Principal": {"AWS": _one_or_all(principals)},
         "Action": _one_or_all([f"SQS:{name}" for name in actions]),
         "Resource": arn,
     }
@@ -104,11 +107,21 @@ def _check_actions(actions: Sequence[str]) -> None:
             raise errors.invalid_value(f"SQS:{name[:_SHOWN_LENGTH]}", "ActionName", reason)
 
 
-def _check_accounts(accounts: Sequence[str]) -> None:
-    wrong = [account for account in accounts if _ACCOUNT.fullmatch(account) is None]
-    if wrong or not accounts:
+def _principals(call: SqsRequest, names: Sequence[str]) -> list[str]:
+    """The ARNs of accounts, and of users of this account."""
+    users = user_arn(call.realm.account, "")
+    found, wrong = [], []
+    for name in names:
+        if _ACCOUNT.fullmatch(name):
+            found.append(f"arn:aws:iam::{name}:root")
+        elif name.startswith(users) and is_principal(name):
+            found.append(name)
+        else:
+            wrong.append(name)
+    if wrong or not names:
         shown = ", ".join(wrong)[:_SHOWN_LENGTH]
         raise errors.invalid_value(f"[{shown}]", "PrincipalId", "Unable to verify.")
+    return found
 
 
 def _one_or_all(texts: list[str]) -> str | list[str]:
@@ -120,7 +133,7 @@ class RemovePermission(msgspec.Struct):
     Label: str | None = None
 
 
-@action(RemovePermission)
+@action(RemovePermission, needs=(ALTER_QUEUE,))
 async def remove_permission(call: SqsRequest, request: RemovePermission) -> None:
     info = call.find(request.QueueUrl)
     label = required(request.Label, "Label")

@@ -3,13 +3,15 @@
 Only the requested attributes are returned. The type of a queue cannot be changed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from headrace.model.acls import AclOperation
 from headrace.queues.api import QueueEdit, QueueInfo
 from headrace.sqs import attributes, errors
-from headrace.sqs.calls import SqsRequest, action
+from headrace.sqs.calls import QueueNeed, SqsRequest, action
+from headrace.sqs.needs import DESCRIBE_QUEUE, write_to
 
 
 class GetQueueAttributes(msgspec.Struct):
@@ -21,7 +23,7 @@ class GetQueueAttributesResult(msgspec.Struct, omit_defaults=True):
     Attributes: dict[str, str] | None = None
 
 
-@action(GetQueueAttributes)
+@action(GetQueueAttributes, needs=(DESCRIBE_QUEUE,))
 async def get_queue_attributes(call: SqsRequest, request: GetQueueAttributes) -> GetQueueAttributesResult:
     info = call.find(request.QueueUrl)
     wanted = request.AttributeNames or []
@@ -38,10 +40,26 @@ class SetQueueAttributes(msgspec.Struct):
     Attributes: dict[str, str] | None = None
 
 
-@action(SetQueueAttributes)
+def _if_others_change(call: SqsRequest, request: SetQueueAttributes) -> Iterable[str]:
+    is_only_policy = attributes.given_attributes(request.Attributes).keys() == {attributes.POLICY}
+    return () if is_only_policy else (call.name(request.QueueUrl),)
+
+
+def _if_policy_changes(call: SqsRequest, request: SetQueueAttributes) -> Iterable[str]:
+    return (call.name(request.QueueUrl),) if attributes.changes_policy(request) else ()
+
+
+@action(
+    SetQueueAttributes,
+    needs=(
+        QueueNeed(AclOperation.ALTER_CONFIGS, _if_others_change, "the queue, unless only its policy changes"),
+        QueueNeed(AclOperation.ALTER, _if_policy_changes, "the queue, if its policy changes"),
+        write_to(attributes.dead_letter_targets, "the dead-letter queue, if it is set"),
+    ),
+)
 async def set_queue_attributes(call: SqsRequest, request: SetQueueAttributes) -> None:
     info = call.find(request.QueueUrl)
-    given = {key.strip(): value for key, value in (request.Attributes or {}).items()}
+    given = attributes.given_attributes(request.Attributes)
     if not given:
         raise errors.missing_parameter("Attribute.Name")
     _check_type(info, given)

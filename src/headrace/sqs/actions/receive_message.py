@@ -17,6 +17,7 @@ from headrace.sqs import contents, errors
 from headrace.sqs.actions.send_message import sequence_number
 from headrace.sqs.calls import SqsRequest, action, invalid_id, is_plain_id, within, within_bounds
 from headrace.sqs.contents import MessageAttributeValue
+from headrace.sqs.needs import READ_QUEUE
 
 _MOST_MESSAGES = 10
 _MOST_WAIT_S = 20
@@ -64,7 +65,7 @@ class ReceiveMessageResult(msgspec.Struct, omit_defaults=True):
     Messages: list[SqsMessage] | None = None
 
 
-@action(ReceiveMessage)
+@action(ReceiveMessage, needs=(READ_QUEUE,))
 async def receive_message(call: SqsRequest, request: ReceiveMessage) -> ReceiveMessageResult:
     info = call.find(request.QueueUrl)
     names = {*(request.AttributeNames or ()), *(request.MessageSystemAttributeNames or ())}

@@ -20,6 +20,7 @@ from headrace.sqs.calls import SqsRequest, action, invalid_id, is_plain_id
 from headrace.sqs.contents import MessageAttributeValue
 from headrace.sqs.errors import SqsError
 from headrace.sqs.ids import new_id
+from headrace.sqs.needs import WRITE_QUEUE
 
 _MOST_DELAY_S = 900
 
@@ -42,7 +43,7 @@ class SendMessageResult(msgspec.Struct, omit_defaults=True):
     SequenceNumber: str | None = None
 
 
-@action(SendMessage)
+@action(SendMessage, needs=(WRITE_QUEUE,))
 async def send_message(call: SqsRequest, request: SendMessage) -> SendMessageResult:
     info = call.find(request.QueueUrl)
     message = _outgoing(call, info, request)
@@ -79,7 +80,7 @@ class SendMessageBatchResult(msgspec.Struct, omit_defaults=True):
     Failed: list[BatchResultErrorEntry] | None = None
 
 
-@action(SendMessageBatch)
+@action(SendMessageBatch, needs=(WRITE_QUEUE,))
 async def send_message_batch(call: SqsRequest, request: SendMessageBatch) -> SendMessageBatchResult:
     info = call.find(request.QueueUrl)
     entries = checked(request.Entries, "SendMessage")

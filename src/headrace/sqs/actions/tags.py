@@ -7,8 +7,10 @@ import msgspec
 
 from headrace.queues.api import QueueEdit
 from headrace.sqs import errors
-from headrace.sqs.attributes import TAG_PREFIX, tags_of
+from headrace.sqs.access import TAG_PREFIX
+from headrace.sqs.attributes import tags_of
 from headrace.sqs.calls import SqsRequest, action
+from headrace.sqs.needs import ALTER_QUEUE_CONFIGS, DESCRIBE_QUEUE
 
 _MOST = 50
 _MOST_KEY_LENGTH = 128
@@ -23,7 +25,7 @@ class TagQueue(msgspec.Struct):
     Tags: dict[str, str] | None = None
 
 
-@action(TagQueue)
+@action(TagQueue, needs=(ALTER_QUEUE_CONFIGS,))
 async def tag_queue(call: SqsRequest, request: TagQueue) -> None:
     info = call.find(request.QueueUrl)
     if not request.Tags:
@@ -37,7 +39,7 @@ class UntagQueue(msgspec.Struct):
     TagKeys: list[str] | None = None
 
 
-@action(UntagQueue)
+@action(UntagQueue, needs=(ALTER_QUEUE_CONFIGS,))
 async def untag_queue(call: SqsRequest, request: UntagQueue) -> None:
     info = call.find(request.QueueUrl)
     if request.TagKeys is None:
@@ -57,7 +59,7 @@ class ListQueueTagsResult(msgspec.Struct, omit_defaults=True):
     Tags: dict[str, str] | None = None
 
 
-@action(ListQueueTags)
+@action(ListQueueTags, needs=(DESCRIBE_QUEUE,))
 async def list_queue_tags(call: SqsRequest, request: ListQueueTags) -> ListQueueTagsResult:
     return ListQueueTagsResult(tags_of(call.find(request.QueueUrl)) or None)
 
