@@ -267,8 +267,9 @@ _GROUPS = (
 
 _SQS = (
     _row("sqs.access.keys", Kind.PASSWORD,
-         "Access keys for queues over HTTP: ID:SECRET, separated by commas. Requests must be signed (SigV4) with one "
-         "of them. Empty: no authentication, any credentials are accepted."),
+         "Access keys for queues over HTTP: ID:SECRET, separated by commas, besides those of users. Each belongs to "
+         "the user whose name is its ID. Requests must be signed (SigV4) as soon as there is a key, and with "
+         "authorization.enable; otherwise any credentials are accepted."),
     _row("sqs.account.id", Kind.STRING, "The account, 12 digits, in the URLs and ARNs of queues."),
     _row("sqs.recreate.wait.ms", Kind.LONG,
          "How long after the deletion of a queue the SQS API refuses to create one of the same name, as AWS does; 0: "

@@ -2,7 +2,7 @@
 queue's policy, combined as AWS combines the policies of a user and of a queue in one account.
 
 - Allowed is what an ACL or the policy allows and neither denies. A DENY rule and a Deny statement win over everything.
-- The policy binds super users, too, except for the actions that repair one that locks everybody out.
+- The policy binds super users, too, except for the actions that repair one that locks everyone out.
 - The answer to a client that may not see the queue is the same whether the queue exists or not.
 """
 

@@ -40,11 +40,11 @@ ALTER_QUEUE_CONFIGS = QueueNeed(AclOperation.ALTER_CONFIGS, _by_url, THE_QUEUE)
 DESCRIBE_QUEUE_NAME = QueueNeed(AclOperation.DESCRIBE, _by_name, THE_QUEUE)
 CREATE_QUEUE_NAME = QueueNeed(AclOperation.CREATE, _by_name, "the queue, or the cluster")
 
-DESCRIBE_LISTED = QueueNeed(AclOperation.DESCRIBE, _none, "each queue in the list; others are left out")
+DESCRIBE_LISTED = QueueNeed(AclOperation.DESCRIBE, _none, "each queue that is listed, others being left out")
 """Checked by the action itself, for each queue (`SqsRequest.sees`)."""
 
 
-ALL_ORIGINS = "without a destination, every queue whose dead-letter queue is the source"
+ALL_ORIGINS = "every queue whose dead-letter queue is the source, without a destination"
 
 
 def write_to(queues: Names, about: str, *, is_named: bool = True) -> QueueNeed:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from headrace.sqs.access import Caller, QueueAccess, QueueAccessRequest
 from headrace.sqs.access_keys import AccessKeys
 from headrace.sqs.calls import ACTIONS, SqsRequest, action
 from headrace.sqs.errors import SqsError
+from headrace.sqs.extended import CALLS
 from headrace.sqs.policy_evaluation import POLICY_ACTIONS, SINGLE_ACTIONS
 
 from .asking import arn
@@ -202,3 +204,22 @@ async def signed(client: Client, key_id: str, secret: str, action: str, **parame
     when = datetime.fromtimestamp(client.now_ms / 1000, UTC).strftime("%Y%m%dT%H%M%SZ")
     added = sigv4.sign("POST", "/", headers, body, key_id=key_id, secret=secret, region="us-east-1", when=when)
     return await client.request("POST", "/", {**headers, **added}, body)
+
+
+# -- the documentation
+
+
+def documented() -> dict[str, str]:
+    """The last cell by the first, of the tables of permissions."""
+    text = (Path(__file__).parents[3] / "docs/compatibility.md").read_text()
+    section = text.partition("\n### Permissions\n")[2].partition("\n## ")[0]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if "| `" in line]
+    return {first[0].strip("`"): first[-1] for first in cells}
+
+
+def test_the_tables_of_permissions_are_those_of_the_code() -> None:
+    expected = {name: "; ".join(map(str, found.needs)) for name, found in ACTIONS.items()}
+    for call, known in CALLS.items():
+        expected[f"Headrace.{call.__name__}"] = "; ".join(map(str, known.needs))
+    found = documented()
+    assert {name: found.get(name) for name in expected} == expected

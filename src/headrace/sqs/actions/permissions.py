@@ -1,6 +1,6 @@
 """AddPermission and RemovePermission: statements in the policy of a queue, each with a label of its own.
 
-As in AWS, permission for an account lets nobody in by itself: the account's own rules, here the ACLs, decide. Besides
+As in AWS, permission for an account grants nothing by itself: the account's own rules, here the ACLs, decide. Besides
 account ids, which are all that AWS documents, a user of this account (`arn:aws:iam::ACCOUNT:user/NAME`) is accepted.
 """
 
