@@ -158,7 +158,7 @@ def _fields(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 @contextmanager
-def secured_broker(**settings: object) -> Iterator[SecuredBroker]:
+def secured_broker(*, tls: bool = False) -> Iterator[SecuredBroker]:
     """Start a broker that requires signatures and permissions."""
     seen: list[Services] = []
     listen = BrokerApp._listen
@@ -172,11 +172,10 @@ def secured_broker(**settings: object) -> Iterator[SecuredBroker]:
         "super.users": "User:admin",
         "sqs.access.keys": f"{ADMIN.id}:{ADMIN.secret}",
         "sqs.recreate.wait.ms": 0,
-        **settings,
     }
     BrokerApp._listen = listen_and_remember  # type: ignore[method-assign, assignment]
     try:
-        with Broker(settings=given) as broker:
+        with Broker(settings=given, tls=tls) as broker:
             yield SecuredBroker(broker, seen[-1])
     finally:
         BrokerApp._listen = listen  # type: ignore[method-assign]

@@ -106,7 +106,8 @@ class QueueAccess:
         text = None if info is None else info.attributes.get(POLICY_ATTRIBUTE)
         if info is None or text is None:
             return "" if is_allowed else _acl_reason(authorizer, caller, operation, queue)
-        policy, context = queue_policy(text), self._context(caller, info)
+        policy = queue_policy(text)
+        context = self._context(caller, info) if policy.reads_context else {}
         for action in wanted.allowed_by:
             verdict = policy.evaluate(PolicyRequest(self._account, caller.user, action, self._arn(queue), context))
             if verdict is Verdict.DENIED:

@@ -49,7 +49,8 @@ class SqsRequest:
     """The address that the client used: URLs in answers begin with it."""
     sender: str
     """The user that the request is signed by, or the account."""
-    caller: Caller
+    caller: Callable[[], Caller]
+    """The sender as access control sees it. It is made only if it is asked for."""
     unless_gone: Callable[[Awaitable[Any]], Awaitable[Any]]
     """Awaits a result while the client is connected; None if it disconnects, or if the broker stops."""
     trace: str = ""
@@ -92,6 +93,7 @@ class SqsRequest:
 
     def check(self, action: str, needs: "Iterable[QueueNeed]", request: Any) -> None:
         """AccessDenied unless the client has all permissions that an action needs for this request."""
+        caller = self.caller()
         for need in needs:
             for name in need.queues(self, request):
                 try:
@@ -100,11 +102,11 @@ class SqsRequest:
                     info = None
                 allowed_by = need.actions or (action,)
                 wanted = QueueAccessRequest(action, need.operation, allowed_by, name, info, need.is_named)
-                self.realm.access.check(self.caller, wanted)
+                self.realm.access.check(caller, wanted)
 
     def sees(self, info: QueueInfo) -> bool:
         """Whether a list may show the queue to the client."""
-        return self.realm.access.sees(self.caller, info)
+        return not self.realm.access.is_enforced or self.realm.access.sees(self.caller(), info)
 
 
 Action = Callable[[SqsRequest, Any], Awaitable[msgspec.Struct | None]]

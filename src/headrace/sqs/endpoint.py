@@ -114,7 +114,7 @@ Answer = tuple[int, bytes, bytes, list[tuple[bytes, bytes]]]
 class _HttpRequest:
     """One HTTP request."""
 
-    __slots__ = ("_endpoint", "_given", "_queue", "_receive", "_scope", "_target", "id")
+    __slots__ = ("_endpoint", "_given", "_principal", "_queue", "_receive", "_scope", "_target", "id")
 
     def __init__(self, endpoint: SqsEndpoint, scope: Scope, receive: Receive) -> None:
         self.id = new_id()
@@ -125,6 +125,7 @@ class _HttpRequest:
         """The first header of each name."""
         self._target = self._header(b"x-amz-target")
         self._queue = ""
+        self._principal = ANONYMOUS
 
     def _header(self, name: bytes) -> str:
         return self._given.get(name, b"").decode("latin-1")
@@ -138,7 +139,7 @@ class _HttpRequest:
             return status, content_type, text, [*headers, (b"connection", b"close")]
         try:
             try:
-                wanted, work = self._understand(body, *self._sender(body))
+                wanted, work = self._understand(body, self._sender(body))
             finally:
                 self._endpoint.forget(body)
             del body
@@ -161,33 +162,33 @@ class _HttpRequest:
         text = self._given.get(b"content-length", b"")
         return int(text[:18]) if text.isdigit() else None
 
-    def _sender(self, body: bytes) -> tuple[str, Caller]:
+    def _sender(self, body: bytes) -> str:
         """The user that the request is signed by, or that it names where no signature is required."""
         endpoint, scope = self._endpoint, self._scope
         query = query_pairs(scope["query_string"].decode("latin-1")) if scope["query_string"] else []
         if not endpoint.keys.is_required:
-            claimed = auth.claimed_key_id(self._header(b"authorization"), query)
-            return claimed or endpoint.realm.account, self._caller(ANONYMOUS, NOT_AUTHENTICATED)
+            return auth.claimed_key_id(self._header(b"authorization"), query) or endpoint.realm.account
         headers: dict[str, list[str]] = {}
         for name, value in scope["headers"]:
             headers.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
         signed = auth.SignedRequest(scope["method"], scope["raw_path"].decode("latin-1"), query, headers)
         key_id = auth.verify(signed, body, endpoint.keys.secret, endpoint.realm.wall_ms() / 1000)
         user = endpoint.keys.owner(key_id)
-        return user, self._caller(principal_of(user), auth.MECHANISM)
+        self._principal = principal_of(user)
+        return user
 
-    def _caller(self, principal: str, mechanism: str) -> Caller:
-        client = self._scope.get("client")
-        subject = Subject(principal, client[0] if client else "unknown", mechanism, self._scope["scheme"])
-        is_secure = self._scope["scheme"] == "https"
-        return Caller(subject, is_secure, self._header(b"user-agent"), self._header(b"referer"))
+    def _caller(self) -> Caller:
+        client, scheme = self._scope.get("client"), self._scope["scheme"]
+        mechanism = NOT_AUTHENTICATED if self._principal == ANONYMOUS else auth.MECHANISM
+        subject = Subject(self._principal, client[0] if client else "unknown", mechanism, scheme)
+        return Caller(subject, scheme == "https", self._header(b"user-agent"), self._header(b"referer"))
 
     # -- by protocol
 
-    def _understand(self, body: bytes, sender: str, caller: Caller) -> tuple[str, Awaitable[msgspec.Struct | None]]:
+    def _understand(self, body: bytes, sender: str) -> tuple[str, Awaitable[msgspec.Struct | None]]:
         """The name of the action, and the coroutine that does it. AccessDenied if the client may not."""
         trace = self._header(b"x-amzn-trace-id")
-        call = SqsRequest(self._endpoint.realm, self._base_url(), sender, caller, self._unless_gone, trace)
+        call = SqsRequest(self._endpoint.realm, self._base_url(), sender, self._caller, self._unless_gone, trace)
         if self._target.startswith(extended.TARGET_PREFIX):
             return extended.understand(call, self._target, self._header(b"content-type"), body)
         if self._target:

@@ -164,7 +164,7 @@ class _Statement:
         return any(_names_action(each, action) for each in self.actions.patterns) != self.actions.is_negated
 
     def _is_about(self, resource: str, variables: PolicyContext | None) -> bool:
-        found = any(matches_arn(each, resource, variables) for each in self.resources.patterns)
+        found = any(each == resource or matches_arn(each, resource, variables) for each in self.resources.patterns)
         return found != self.resources.is_negated
 
 
@@ -174,6 +174,11 @@ class QueuePolicy:
 
     statements: tuple[_Statement, ...]
     is_closed: bool = False
+
+    @property
+    def reads_context(self) -> bool:
+        """Whether a request needs values of condition keys to be evaluated."""
+        return any(each.conditions or each.has_variables for each in self.statements)
 
     def evaluate(self, request: PolicyRequest) -> Verdict:
         if self.is_closed:
@@ -295,6 +300,7 @@ def _one_of(document: Mapping[str, Any], name: str) -> tuple[bool, Any]:
     return (False, document[name]) if name in document else (True, document[f"Not{name}"])
 
 
+@lru_cache(maxsize=1024)
 def _names_action(pattern: str, action: str) -> bool:
     if pattern == _EVERYTHING:
         return True
