@@ -15,7 +15,9 @@ from headrace.kafka.services import Services
 from headrace.model import sigv4
 from headrace.model.acls import CLUSTER_NAME, Acl, AclOperation, PatternType, Permission, ResourceType
 from headrace.model.users import AccessKey, ScramCredential, principal_of
+from headrace.sqs.endpoint import SqsEndpoint
 from headrace.testing import Broker
+from tests.waiting import until
 
 ACCOUNT = "000000000000"
 REGION = "us-east-1"
@@ -44,9 +46,10 @@ class SignedAnswer(NamedTuple):
 class SecuredBroker:
     """A broker whose ACLs decide. `admin` is a super user by a key of the setting `sqs.access.keys`."""
 
-    def __init__(self, broker: Broker, services: Services) -> None:
+    def __init__(self, broker: Broker, services: Services, endpoint: SqsEndpoint) -> None:
         self.broker = broker
         self._services = services
+        self._endpoint = endpoint
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         assert self.broker._loop is not None
@@ -74,6 +77,10 @@ class SecuredBroker:
 
     def revoke(self, user: str, operation: AclOperation, queue: str) -> None:
         self.run(self._services.access.delete_acls([acl(user, operation, queue)]))
+
+    def wait_for_receives(self, number: int) -> None:
+        """Wait until so many receives wait for messages."""
+        until(lambda: len(self._endpoint._waiting) == number, "receives that wait")
 
     # -- requests
 
@@ -160,12 +167,12 @@ def _fields(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
 @contextmanager
 def secured_broker(*, tls: bool = False) -> Iterator[SecuredBroker]:
     """Start a broker that requires signatures and permissions."""
-    seen: list[Services] = []
-    listen = BrokerApp._listen
+    seen: list[tuple[Services, SqsEndpoint]] = []
+    make_endpoint = BrokerApp._sqs_endpoint
 
-    async def listen_and_remember(app: BrokerApp, services: Services, undo: Any) -> Any:
-        seen.append(services)
-        return await listen(app, services, undo)
+    def make_and_remember(app: BrokerApp, services: Services) -> SqsEndpoint:
+        seen.append((services, make_endpoint(app, services)))
+        return seen[-1][1]
 
     given = {
         "authorization.enable": True,
@@ -173,9 +180,9 @@ def secured_broker(*, tls: bool = False) -> Iterator[SecuredBroker]:
         "sqs.access.keys": f"{ADMIN.id}:{ADMIN.secret}",
         "sqs.recreate.wait.ms": 0,
     }
-    BrokerApp._listen = listen_and_remember  # type: ignore[method-assign, assignment]
+    BrokerApp._sqs_endpoint = make_and_remember  # type: ignore[method-assign, assignment]
     try:
         with Broker(settings=given, tls=tls) as broker:
-            yield SecuredBroker(broker, seen[-1])
+            yield SecuredBroker(broker, *seen[-1])
     finally:
-        BrokerApp._listen = listen  # type: ignore[method-assign]
+        BrokerApp._sqs_endpoint = make_endpoint  # type: ignore[method-assign]

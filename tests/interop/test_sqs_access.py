@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 from typing import Any, NamedTuple
 
 import pytest
@@ -444,3 +446,26 @@ def test_a_message_has_the_user_as_its_sender(broker: SecuredBroker, bob: Key) -
     receive = {"QueueUrl": queue, "AttributeNames": ["SenderId"], "WaitTimeSeconds": 5}
     (message,) = broker.json(bob, "ReceiveMessage", receive).json["Messages"]
     assert message["Attributes"]["SenderId"] == "bob"
+
+
+@pytest.mark.parametrize("by", ["acl", "policy", "key"])
+def test_a_long_poll_ends_when_its_permission_does(by: str, broker: SecuredBroker) -> None:
+    queue, user = Scene(broker, f"polled-{by}").made(), f"erin-{by}"
+    key = broker.user(user)
+    broker.allow(user, READ, queue)
+    with ThreadPoolExecutor(1) as threads:
+        started = monotonic()
+        waiting = threads.submit(broker.json, key, "ReceiveMessage", {"QueueUrl": queue, "WaitTimeSeconds": 20})
+        broker.wait_for_receives(1)
+        if by == "acl":
+            broker.revoke(user, READ, queue)
+        elif by == "policy":
+            denied = policy(statement(queue, "Deny", Principal="*"))
+            broker.as_admin("SetQueueAttributes", QueueUrl=queue, Attributes={"Policy": denied})
+        else:
+            broker.delete_key(key)
+        answer = waiting.result(30)
+    assert (answer.status, answer.json) == (200, {})
+    assert monotonic() - started < 15
+    refused = broker.json(key, "ReceiveMessage", {"QueueUrl": queue})
+    assert outcome(refused) == (UNKNOWN if by == "key" else DENIED)

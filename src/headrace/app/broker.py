@@ -206,7 +206,10 @@ class BrokerApp:
         keys = AccessKeys(
             access_keys(settings.sqs_access_keys), services.security, is_open=is_local or settings.insecure
         )
-        return SqsEndpoint(realm, keys, BodyBudget(settings.queued_max_request_bytes))
+        endpoint = SqsEndpoint(realm, keys, BodyBudget(settings.queued_max_request_bytes))
+        # After `services.security`, which has subscribed before.
+        metadata.subscribe(lambda _, __: endpoint.recheck())
+        return endpoint
 
 
 async def serve(settings: BrokerSettings, ready: Callable[[BrokerApp], None]) -> bool:

@@ -55,6 +55,8 @@ class SqsRequest:
     """Awaits a result while the client is connected; None if it disconnects, or if the broker stops."""
     trace: str = ""
     """The request's `X-Amzn-Trace-Id`; empty if it has none."""
+    checked: "tuple[str, tuple[QueueNeed, ...], Any] | None" = None
+    """The arguments of the last `check`."""
 
     @property
     def queues(self) -> Queues:
@@ -91,8 +93,9 @@ class SqsRequest:
         except UnknownQueue:
             raise errors.queue_does_not_exist() from None
 
-    def check(self, action: str, needs: "Iterable[QueueNeed]", request: Any) -> None:
+    def check(self, action: str, needs: "tuple[QueueNeed, ...]", request: Any) -> None:
         """AccessDenied unless the client has all permissions that an action needs for this request."""
+        self.checked = (action, needs, request)
         caller = self.caller()
         for need in needs:
             for name in need.queues(self, request):
@@ -103,6 +106,15 @@ class SqsRequest:
                 allowed_by = need.actions or (action,)
                 wanted = QueueAccessRequest(action, need.operation, allowed_by, name, info, need.is_named)
                 self.realm.access.check(caller, wanted)
+
+    def is_permitted(self) -> bool:
+        """Whether the permissions that were checked are still there."""
+        try:
+            if self.checked is not None:
+                self.check(*self.checked)
+        except errors.SqsError:
+            return False
+        return True
 
     def sees(self, info: QueueInfo) -> bool:
         """Whether a list may show the queue to the client."""

@@ -42,7 +42,8 @@ class SqsEndpoint:
         self._realm = realm
         self._keys = keys
         self._bodies = bodies
-        self._waiting: set[asyncio.Future[Any]] = set()
+        self._waiting: dict[asyncio.Future[Any], Callable[[], bool]] = {}
+        """Receives that wait for messages, each with whether its client may still receive them."""
         self._is_stopping = False
 
     async def stop(self) -> None:
@@ -50,6 +51,13 @@ class SqsEndpoint:
         self._is_stopping = True
         for task in tuple(self._waiting):
             task.cancel()
+
+    def recheck(self) -> None:
+        """Answer receives that wait without messages if a key, an ACL or a policy does not permit them any more."""
+        if self._realm.access.is_enforced:
+            for task, is_permitted in tuple(self._waiting.items()):
+                if not is_permitted():
+                    task.cancel()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """An ASGI application for requests over HTTP."""
@@ -89,11 +97,12 @@ class SqsEndpoint:
     def forget(self, body: bytes) -> None:
         self._bodies.free(len(body))
 
-    async def unless_gone(self, receive: Receive, what: Awaitable[Any]) -> Any:
-        """The result, or None if the broker stops. `ClientDisconnected` if the client does."""
+    async def unless_gone(self, receive: Receive, what: Awaitable[Any], is_permitted: Callable[[], bool]) -> Any:
+        """The result, or None if the broker stops or it is not permitted any more. `ClientDisconnected` if the client
+        disconnects."""
         task = asyncio.ensure_future(what)
         gone = asyncio.ensure_future(receive())
-        self._waiting.add(task)
+        self._waiting[task] = is_permitted
         if self._is_stopping:
             task.cancel()
         try:
@@ -102,7 +111,7 @@ class SqsEndpoint:
                 raise ClientDisconnected
             return None if task.cancelled() else task.result()
         finally:
-            self._waiting.discard(task)
+            self._waiting.pop(task, None)
             for each in (task, gone):
                 each.cancel()
 
@@ -114,7 +123,7 @@ Answer = tuple[int, bytes, bytes, list[tuple[bytes, bytes]]]
 class _HttpRequest:
     """One HTTP request."""
 
-    __slots__ = ("_endpoint", "_given", "_principal", "_queue", "_receive", "_scope", "_target", "id")
+    __slots__ = ("_endpoint", "_given", "_key_id", "_principal", "_queue", "_receive", "_scope", "_target", "id")
 
     def __init__(self, endpoint: SqsEndpoint, scope: Scope, receive: Receive) -> None:
         self.id = new_id()
@@ -126,6 +135,7 @@ class _HttpRequest:
         self._target = self._header(b"x-amz-target")
         self._queue = ""
         self._principal = ANONYMOUS
+        self._key_id = ""
 
     def _header(self, name: bytes) -> str:
         return self._given.get(name, b"").decode("latin-1")
@@ -173,7 +183,7 @@ class _HttpRequest:
             headers.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
         signed = auth.SignedRequest(scope["method"], scope["raw_path"].decode("latin-1"), query, headers)
         key_id = auth.verify(signed, body, endpoint.keys.secret, endpoint.realm.wall_ms() / 1000)
-        user = endpoint.keys.owner(key_id)
+        self._key_id, user = key_id, endpoint.keys.owner(key_id)
         self._principal = principal_of(user)
         return user
 
@@ -188,7 +198,11 @@ class _HttpRequest:
     def _understand(self, body: bytes, sender: str) -> tuple[str, Awaitable[msgspec.Struct | None]]:
         """The name of the action, and the coroutine that does it. AccessDenied if the client may not."""
         trace = self._header(b"x-amzn-trace-id")
-        call = SqsRequest(self._endpoint.realm, self._base_url(), sender, self._caller, self._unless_gone, trace)
+
+        async def unless_gone(what: Awaitable[Any]) -> Any:
+            return await self._endpoint.unless_gone(self._receive, what, lambda: self._is_permitted(call))
+
+        call = SqsRequest(self._endpoint.realm, self._base_url(), sender, self._caller, unless_gone, trace)
         if self._target.startswith(extended.TARGET_PREFIX):
             return extended.understand(call, self._target, self._header(b"content-type"), body)
         if self._target:
@@ -203,8 +217,9 @@ class _HttpRequest:
             call.check(found.name, found.needs, request)
         return found.name, found.run(call, request)
 
-    async def _unless_gone(self, what: Awaitable[Any]) -> Any:
-        return await self._endpoint.unless_gone(self._receive, what)
+    def _is_permitted(self, call: SqsRequest) -> bool:
+        keys = self._endpoint.keys
+        return (not keys.is_required or keys.secret(self._key_id) is not None) and call.is_permitted()
 
     def _base_url(self) -> str:
         host = self._header(b"host")
