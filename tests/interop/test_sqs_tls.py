@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from time import monotonic
 from typing import Any
 
 import boto3
@@ -67,3 +68,13 @@ def test_a_user_over_tls(broker: SecuredBroker) -> None:
 def test_a_client_that_does_not_trust_the_broker(broker: SecuredBroker) -> None:
     with pytest.raises(SSLError):
         client(broker, ADMIN, verify=True).list_queues()
+
+
+def test_a_broker_stops_though_clients_keep_connections_open() -> None:
+    with secured_broker(tls=True) as broker:
+        sqs = client(broker, ADMIN)
+        sqs.list_queues()
+        started = monotonic()
+        broker.broker.stop()
+    assert monotonic() - started < 15
+    del sqs

@@ -58,6 +58,8 @@ class HttpServer:
             backlog=_BACKLOG,
             ssl=self._tls,
             ssl_handshake_timeout=None if self._tls is None else _TLS_HANDSHAKE_TIMEOUT_S,
+            # A client that keeps its connection open, as pools do, does not answer the end of a TLS session.
+            ssl_shutdown_timeout=None if self._tls is None else _CLOSE_TIMEOUT_S,
         )
 
     async def stop(self, timeout_s: float) -> None:
