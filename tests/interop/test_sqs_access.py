@@ -364,8 +364,10 @@ def test_a_denial_in_a_policy_wins_over_an_acl(broker: SecuredBroker, bob: Key) 
         f"User: {user_arn('bob')} is not authorized to perform: sqs:receivemessage on resource: {arn(queue)} "
         "with an explicit deny in a resource-based policy"
     )
-    assert outcome(broker.extended(bob, "Receive", {"queue": queue})) == DENIED
-    assert outcome(broker.extended(bob, "Peek", {"queue": queue})) == DENIED
+    for call in ("Receive", "Peek"):
+        refused = broker.extended(bob, call, {"queue": queue})
+        assert outcome(refused) == DENIED
+        assert refused.json["message"] == f"User:bob may not read the queue {queue}: the policy of the queue denies it"
 
 
 def test_permission_for_the_account_leaves_the_decision_to_acls(broker: SecuredBroker, bob: Key) -> None:

@@ -88,7 +88,9 @@ class QueueAccess:
         lowered = f"sqs:{wanted.allowed_by[0].lower()}"
         raise errors.access_denied(
             f"User: {user_arn(self._account, caller.user)} is not authorized to perform: {lowered} on resource: "
-            f"{self._arn(queue if wanted.is_named else '*')} {reason.format(action=lowered)}"
+            f"{self._arn(queue if wanted.is_named else '*')} {reason.format(action=lowered)}",
+            f"{caller.subject.principal} may not {operation.name.lower()} "
+            f"{f'the queue {queue}' if wanted.is_named else 'every queue that this concerns'}: {_OWN_WORDS[reason]}",
         )
 
     def sees(self, caller: Caller, info: QueueInfo) -> bool:
@@ -152,6 +154,11 @@ class QueueAccess:
 _NOTHING_ALLOWS = "because no identity-based policy allows the {action} action"
 _ACL_DENIES = "with an explicit deny in an identity-based policy"
 _POLICY_DENIES = "with an explicit deny in a resource-based policy"
+_OWN_WORDS = {
+    _NOTHING_ALLOWS: "no ACL allows it, and no policy of the queue",
+    _ACL_DENIES: "an ACL denies it",
+    _POLICY_DENIES: "the policy of the queue denies it",
+}
 
 
 def _acl_allows(authorizer: Authorizer, caller: Caller, operation: AclOperation, queue: str) -> bool:

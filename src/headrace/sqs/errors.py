@@ -39,8 +39,10 @@ MISSING_PARAMETER = "MissingParameter"
 class SqsError(Exception):
     """An error answer. `str(error)` is its message."""
 
-    def __init__(self, kind: str, code: str, message: str, status: int = 400) -> None:
+    def __init__(self, kind: str, code: str, message: str, status: int = 400, *, own_words: str = "") -> None:
         super().__init__(message)
+        self.own_words = own_words or message
+        """The message for clients that are not AWS's."""
         self.kind = kind
         self.code = code
         self.status = status
@@ -206,8 +208,8 @@ def too_large(limit_bytes: int) -> SqsError:
     )
 
 
-def access_denied(message: str) -> SqsError:
-    return SqsError(f"{_CORAL}AccessDeniedException", "AccessDenied", message, 403)
+def access_denied(message: str, own_words: str) -> SqsError:
+    return SqsError(f"{_CORAL}AccessDeniedException", "AccessDenied", message, 403, own_words=own_words)
 
 
 def missing_token() -> SqsError:

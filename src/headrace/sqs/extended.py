@@ -58,7 +58,7 @@ def write(content: str, answer: Any) -> bytes:
 def problem(content: str, error: SqsError, cause: HeadraceError | None) -> bytes:
     if cause is not None:
         return write(content, _problem(cause))
-    return write(content, wire.Problem(error.code, str(error)))
+    return write(content, wire.Problem(error.code, error.own_words))
 
 
 def _problem(error: HeadraceError) -> wire.Problem:
