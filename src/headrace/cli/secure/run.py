@@ -115,7 +115,7 @@ def _prepare(
     *,
     in_cluster: bool,
 ) -> dict[str, str]:
-    """Write the files; returns what the user must be told."""
+    """Write the files; returns the facts to print."""
     data_dir.mkdir(parents=True, exist_ok=True)
     security_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     made = make_dev_certificates(security_dir, hosts=hosts)
