@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, overload
 
 from headrace.kafka.authentication import Authentication
 from headrace.kafka.outbox import Part
-from headrace.kafka.permissions import Need
+from headrace.kafka.permissions import Need, not_authorized
 from headrace.kafka.services import Services
 from headrace.model.acls import CLUSTER_NAME
 from headrace.model.image import Endpoint
@@ -88,6 +88,11 @@ class Context(NamedTuple):
         action, client_id = api_name(self.header.api_key), self.header.client_id or ""
         security.denied(self.peer.subject, client_id, action, need.operation, need.kind, name)
         return False
+
+    def require(self, need: Need, name: str = CLUSTER_NAME) -> None:
+        """Raise `NotAuthorized` unless the client may do this."""
+        if not self.allows(need, name):
+            raise not_authorized(need, name)
 
     def shows(self, need: Need, name: str = CLUSTER_NAME) -> bool:
         """Like `allows`, for lists that leave out what the client may not see: that is no denial."""

@@ -114,6 +114,10 @@ _CODES: Mapping[type[BaseException], ErrorCode] = {
     errors.UnknownUser: ErrorCode.resource_not_found,
     errors.UnknownAccessKey: ErrorCode.resource_not_found,
     errors.AccessKeyExists: ErrorCode.duplicate_resource,
+    errors.TopicNotAuthorized: ErrorCode.topic_authorization_failed,
+    errors.GroupNotAuthorized: ErrorCode.group_authorization_failed,
+    errors.ClusterNotAuthorized: ErrorCode.cluster_authorization_failed,
+    errors.TransactionalIdNotAuthorized: ErrorCode.transactional_id_authorization_failed,
     errors.UnsupportedFeature: ErrorCode.unsupported_version,
     # The metadata store
     errors.StoreConflict: ErrorCode.not_controller,

@@ -1,13 +1,20 @@
 """The permissions that Kafka's APIs need: `@handles(…, needs=(READ_TOPIC,))` declares them beside the handler.
 
 A handler asks `ctx.allows(READ_TOPIC, name)` with the same constant for each topic, group or transactional id of its
-request. The tests generate a matrix of requests from these declarations, and compare the table in `docs/security.md`
-with them.
+request, or lets `ctx.require` raise the error. The tests generate a matrix of requests from these declarations, and
+compare the table in `docs/security.md` with them.
 """
 
 from typing import NamedTuple
 
 from headrace.model.acls import AclOperation, ResourceType
+from headrace.model.errors import (
+    ClusterNotAuthorized,
+    GroupNotAuthorized,
+    NotAuthorized,
+    TopicNotAuthorized,
+    TransactionalIdNotAuthorized,
+)
 
 
 class Need(NamedTuple):
@@ -18,6 +25,22 @@ class Need(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.operation.name} on {self.kind.name}"
+
+
+_ERRORS: dict[ResourceType, type[NotAuthorized]] = {
+    ResourceType.TOPIC: TopicNotAuthorized,
+    ResourceType.GROUP: GroupNotAuthorized,
+    ResourceType.CLUSTER: ClusterNotAuthorized,
+    ResourceType.TRANSACTIONAL_ID: TransactionalIdNotAuthorized,
+}
+
+
+def not_authorized(need: Need, name: str) -> NotAuthorized:
+    """Return the error for a client that lacks a permission. It does not tell whether the resource exists."""
+    where = (
+        "the cluster" if need.kind is ResourceType.CLUSTER else f"the {need.kind.name.lower().replace('_', ' ')} {name}"
+    )
+    return _ERRORS[need.kind](f"this needs the permission {need.operation.name} on {where}")
 
 
 NOTHING: tuple[Need, ...] = ()

@@ -102,7 +102,12 @@ HeadraceError
 ├── AccessError
 │   ├── UnknownUser           an unknown user, or one without this credential
 │   ├── UnknownAccessKey
-│   └── AccessKeyExists
+│   ├── AccessKeyExists
+│   └── NotAuthorized         the client lacks a permission, on a resource of this type:
+│       ├── TopicNotAuthorized
+│       ├── GroupNotAuthorized
+│       ├── ClusterNotAuthorized
+│       └── TransactionalIdNotAuthorized
 ├── UnsupportedFeature        needs a higher feature level than the cluster has
 └── StoreConflict             a compare-and-set failed because of a concurrent change
 """
@@ -386,6 +391,21 @@ class UnknownAccessKey(AccessError): ...
 
 
 class AccessKeyExists(AccessError): ...
+
+
+class NotAuthorized(AccessError): ...
+
+
+class TopicNotAuthorized(NotAuthorized): ...
+
+
+class GroupNotAuthorized(NotAuthorized): ...
+
+
+class ClusterNotAuthorized(NotAuthorized): ...
+
+
+class TransactionalIdNotAuthorized(NotAuthorized): ...
 
 
 class UnsupportedFeature(HeadraceError): ...
