@@ -1,11 +1,15 @@
 """The fetch of a consumer: committed records, from the leader or from a follower in its rack."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from headrace.kafka.dispatch import Context
 from headrace.kafka.fetch import NO_REPLICA, READ_COMMITTED, PartitionSlice, hosted_partition
 from headrace.kafka.fetch_sessions import FetchPlan, PartitionFetch, PartitionKey
+from headrace.kafka.permissions import READ_TOPIC, not_authorized
+from headrace.model.errors import HeadraceError, UnknownTopicId
+from headrace.protocol.fast import TopicKey
 from headrace.replication.partition import Partition
 from headrace.replication.readable import Role
 from headrace.replication.waiters import DataWaiter
@@ -13,11 +17,15 @@ from headrace.storage.log import Slice
 
 _FOLLOWERS_SERVE_FROM = 11
 
+Denied = Mapping[TopicKey | None, HeadraceError]
+"""The topics that a consumer may not read, each with its error."""
+_NONE_DENIED: Denied = MappingProxyType({})
+
 
 class FetchingConsumer:
     """A consumer as the client of one fetch (`FetchClient`)."""
 
-    __slots__ = ("_committed", "_ctx", "_plan", "_rack", "_waits_on")
+    __slots__ = ("_committed", "_ctx", "_denied", "_plan", "_rack", "_waits_on")
 
     def __init__(self, ctx: Context, request: Any, plan: FetchPlan) -> None:
         self._ctx = ctx
@@ -25,14 +33,34 @@ class FetchingConsumer:
         self._rack: str = getattr(request, "rack_id", "")
         self._committed = request.isolation_level == READ_COMMITTED
         self._waits_on: list[Partition] = []
+        self._denied = _NONE_DENIED
 
     def note_progress(self) -> None:
         """No-op: a consumer's fetch offset does not affect replication."""
 
     def wanted(self) -> Iterable[tuple[PartitionKey, PartitionFetch]]:
+        # Checked each time, since a permission may be revoked while the fetch waits for data.
+        self._denied = _NONE_DENIED if self._ctx.services.security.authorizer is None else self._denied_topics()
         return self._plan.wanted
 
+    def _denied_topics(self) -> Denied:
+        denied: dict[TopicKey | None, HeadraceError] = {}
+        topic_names = self._ctx.services.metadata.image.topic_names
+        last: TopicKey | None = None
+        for (topic, _), _ in self._plan.wanted:
+            if topic is last or topic in denied:
+                continue
+            last = topic
+            name = topic if isinstance(topic, str) or topic is None else topic_names.get(topic)
+            if name is None:
+                denied[topic] = UnknownTopicId(f"there is no topic with id {topic}")
+            elif not self._ctx.allows(READ_TOPIC, name):
+                denied[topic] = not_authorized(READ_TOPIC, name)
+        return denied
+
     def partition(self, key: PartitionKey) -> Partition:
+        if self._denied and key.topic in self._denied:
+            raise self._denied[key.topic]
         partition = hosted_partition(self._ctx, key)
         if not partition.is_leader and (
             self._ctx.version < _FOLLOWERS_SERVE_FROM or partition.role is not Role.FOLLOWER

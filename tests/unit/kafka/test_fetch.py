@@ -22,6 +22,7 @@ from headrace.replication.partition import Partition
 from headrace.replication.partitions import PartitionTable
 from headrace.runtime.clock import ManualClock
 from headrace.runtime.deferred import Deferred
+from headrace.security.security import Security
 from headrace.testing.disks import ModelFile
 from headrace.testing.logs import LogBench
 
@@ -65,6 +66,7 @@ def test_a_cold_read_that_fails_is_answered(error: BaseException, monkeypatch: p
 
     async def run(workers: ThreadPoolExecutor) -> bytes:
         services: Any = SimpleNamespace(
+            security=Security(),
             clock=ManualClock(),
             partitions=table,
             workers=workers,

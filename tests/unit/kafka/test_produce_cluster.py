@@ -23,6 +23,7 @@ from headrace.replication.partitions import PartitionTable
 from headrace.runtime.clock import ManualClock
 from headrace.runtime.deferred import Deferred
 from headrace.runtime.expiries import Expiries
+from headrace.security.security import Security
 from headrace.testing.disks import ModelDisk
 from headrace.testing.logs import SMALL, LogBench
 
@@ -52,6 +53,7 @@ class Bench:
         self.is_certain = True
         self.expiries = Expiries()
         self.services: Any = SimpleNamespace(
+            security=Security(),
             clock=self.clock,
             partitions=self.table,
             recompressor=SimpleNamespace(is_needed=False),

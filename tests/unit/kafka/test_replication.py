@@ -32,6 +32,7 @@ from headrace.replication.throttle import UNLIMITED_BYTES_PER_S, Throttle
 from headrace.replication.transport import Channel
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.deferred import Deferred
+from headrace.security.security import Security
 from headrace.testing.disks import ModelDisk
 from headrace.testing.logs import LogBench, position_of
 
@@ -151,6 +152,7 @@ async def pair(count: int, flush_policy: str = "os") -> AsyncIterator[Pair]:
     leader, follower = Side(LEADER, count, flush_policy), Side(FOLLOWER, count, flush_policy)
     with ThreadPoolExecutor(1) as workers:
         services: Any = SimpleNamespace(
+            security=Security(),
             clock=SystemClock(),
             partitions=leader.table,
             workers=workers,

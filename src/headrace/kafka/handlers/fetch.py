@@ -16,6 +16,9 @@
 - A broker that does not lead answers NOT_LEADER_OR_FOLLOWER, from v12 on with the leader's id, from v16 on also with
   its endpoint (KIP-951).
 - A request of a session ends the wait of the previous one.
+- Permissions: READ on each topic of the request and of its session, else TOPIC_AUTHORIZATION_FAILED; a forbidden topic
+  is not looked up by name, an unknown id is UNKNOWN_TOPIC_ID. They are checked at each request, and again when it has
+  waited. A replica needs CLUSTER_ACTION on the cluster instead, else TOPIC_AUTHORIZATION_FAILED.
 """
 
 from typing import TYPE_CHECKING, cast
@@ -68,7 +71,9 @@ def fetch(ctx: Context, request: "FetchRequest") -> Answer | Deferred[Answer]:
 
 
 def _refusal(ctx: Context, replica_id: int, replica_epoch: int) -> ErrorCode | None:
-    """Return the error for a client that claims to be a replica and is not a current one, else None."""
+    """Return the error for a client that claims to be a replica but is not a current one or lacks the permission."""
+    if not ctx.allows(CLUSTER_ACTION):
+        return ErrorCode.topic_authorization_failed
     metadata = ctx.services.metadata
     broker = metadata.image.brokers.get(BrokerId(replica_id))
     if broker is None or replica_id == metadata.broker_id or replica_epoch < 0:

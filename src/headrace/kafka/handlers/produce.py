@@ -19,6 +19,9 @@
   the coordinator; if that is another broker, only when the partition has no record of the transaction yet. Before v12
   AddPartitionsToTxn must have added it, else INVALID_TXN_STATE (TRANSACTION_ABORTABLE in v11); from v12 on (transaction
   version 2) the partition is added first.
+- Permissions: WRITE on each topic, else TOPIC_AUTHORIZATION_FAILED; a forbidden topic is not looked up by name, an
+  unknown id is UNKNOWN_TOPIC_ID. With a transactional id also WRITE on it, else nothing is written:
+  TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 - No difference from Kafka; as there, a request that times out may still have been written.
 """
 
@@ -32,7 +35,7 @@ from kio.schema.errors import ErrorCode
 from headrace.kafka.dispatch import NO_ANSWER, Context, NoAnswer, Raw, Result, handles
 from headrace.kafka.errors import error_code, error_message
 from headrace.kafka.leaders import LEADER_ERRORS, current_leader, endpoints_of
-from headrace.kafka.permissions import WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
+from headrace.kafka.permissions import WRITE_TOPIC, WRITE_TRANSACTIONAL_ID, not_authorized
 from headrace.kafka.recompression import Refused
 from headrace.kafka.transaction_requests import code_for_writing, joined
 from headrace.model.errors import (
@@ -45,12 +48,13 @@ from headrace.model.errors import (
     NotEnoughReplicas,
     ProtocolError,
     TransactionError,
+    UnknownTopicId,
 )
 from headrace.model.ids import ProducerIdAndEpoch
 from headrace.model.image import INTERNAL_TOPICS
 from headrace.protocol.codec import read_request_header, response_header
 from headrace.protocol.fast import ProducedPartition, TopicKey, produce_response
-from headrace.protocol.produce_request import ProduceRequest, read_produce_request
+from headrace.protocol.produce_request import PartitionData, ProduceRequest, read_produce_request
 from headrace.records.batch import HEADER_SIZE, BatchHeader, Buffer, check_batch, read_header
 from headrace.records.validation import validate_for_topic
 from headrace.replication.partition import Partition
@@ -90,14 +94,46 @@ def refuse_old_versions(frame: bytes | memoryview, version: int) -> bytes:
     needs=(WRITE_TOPIC, WRITE_TRANSACTIONAL_ID),
 )
 def produce(ctx: Context, request: ProduceRequest) -> "Result[Produced]":
+    denied = None if ctx.services.security.authorizer is None else _denied(ctx, request)
+    if denied:
+        request = _without_records(request, denied)
     recompressor = ctx.services.recompressor
     if recompressor.is_needed and recompressor.concerns(request):
-        return _produce_recompressed(ctx, request)
+        return _produce_recompressed(ctx, request, denied)
     if request.transactional_id is not None and _must_ask(ctx, request.transactional_id):
         missing = _missing(ctx, request)
         if missing:
-            return _produce_when_joined(ctx, request, missing)
-    return _produce(ctx, request)
+            return _produce_when_joined(ctx, request, missing, denied)
+    return _produce(ctx, request, denied)
+
+
+def _denied(ctx: Context, request: ProduceRequest) -> Refused | None:
+    """Return the partitions that the client may not write to, each with its error; None if it may write to all."""
+    transactional_id = request.transactional_id
+    if transactional_id is not None and not ctx.allows(WRITE_TRANSACTIONAL_ID, transactional_id):
+        error: HeadraceError = not_authorized(WRITE_TRANSACTIONAL_ID, transactional_id)
+        return {(topic, index): error for topic, partitions in request.topics for index, _ in partitions}
+    denied: Refused = {}
+    for topic, partitions in request.topics:
+        name = topic if isinstance(topic, str) else ctx.services.metadata.image.topic_names.get(topic)
+        if name is not None and ctx.allows(WRITE_TOPIC, name):
+            continue
+        if name is None:
+            error = UnknownTopicId(f"there is no topic with id {topic}")
+        else:
+            error = not_authorized(WRITE_TOPIC, name)
+        for index, _ in partitions:
+            denied[topic, index] = error
+    return denied or None
+
+
+def _without_records(request: ProduceRequest, denied: Refused) -> ProduceRequest:
+    """Remove the records that are not to be written, so that they neither join a transaction nor are recompressed."""
+    topics = [
+        (topic, [PartitionData(index, None if (topic, index) in denied else records) for index, records in partitions])
+        for topic, partitions in request.topics
+    ]
+    return request._replace(topics=topics)
 
 
 def _must_ask(ctx: Context, transactional_id: str) -> bool:
@@ -123,8 +159,12 @@ def _missing(ctx: Context, request: ProduceRequest) -> dict[ProducerIdAndEpoch, 
     return missing
 
 
-async def _produce_recompressed(ctx: Context, request: ProduceRequest) -> Produced | Deferred[Produced]:
+async def _produce_recompressed(
+    ctx: Context, request: ProduceRequest, denied: Refused | None
+) -> Produced | Deferred[Produced]:
     request, refused = await ctx.services.recompressor.recompress(request)
+    if denied:
+        refused |= denied
     if request.transactional_id is not None and _must_ask(ctx, request.transactional_id):
         return await _produce_when_joined(ctx, request, _missing(ctx, request), refused)
     return _produce(ctx, request, refused)
