@@ -1,43 +1,37 @@
-"""Authorized operations (KIP-430). A broker without access control reports every operation of the resource type.
+"""Authorized operations (KIP-430): what a client may do with a resource, as a bit field.
 
-Each operation is a bit in a bit field, at the position of Kafka's operation code.
+Each operation is a bit at the position of Kafka's operation code. While authorization is off, all operations of the
+resource type are set.
 """
 
-from headrace.model.acls import AclOperation
+from headrace.kafka.dispatch import Context
+from headrace.kafka.permissions import DESCRIBE_CLUSTER
+from headrace.model.acls import CLUSTER, Resource, ResourceType
+from headrace.security.authorizer import OPERATIONS
 
 NOT_ASKED = -(2**31)
 """The value of the field when the client did not ask for authorized operations."""
 
 
-def _bits(*operations: AclOperation) -> int:
+def on_topic(ctx: Context, name: str, asked: bool) -> int:
+    return _operations(ctx, Resource(ResourceType.TOPIC, name)) if asked else NOT_ASKED
+
+
+def on_cluster(ctx: Context, asked: bool) -> int:
+    """Return no operations to a client that may not describe the cluster, as Kafka does."""
+    if not asked:
+        return NOT_ASKED
+    return _operations(ctx, CLUSTER) if ctx.allows(DESCRIBE_CLUSTER) else 0
+
+
+def on_group(ctx: Context, group_id: str, asked: bool) -> int:
+    return _operations(ctx, Resource(ResourceType.GROUP, group_id)) if asked else NOT_ASKED
+
+
+def _operations(ctx: Context, resource: Resource) -> int:
+    authorizer, subject = ctx.services.security.authorizer, ctx.peer.subject
+    if authorizer is None:
+        operations = OPERATIONS[resource.resource_type]
+    else:
+        operations = authorizer.operations_on(subject.principal, subject.host, resource)
     return sum(1 << operation for operation in operations)
-
-
-_ON_BOTH = _bits(
-    AclOperation.CREATE,
-    AclOperation.ALTER,
-    AclOperation.DESCRIBE,
-    AclOperation.DESCRIBE_CONFIGS,
-    AclOperation.ALTER_CONFIGS,
-)
-_TOPIC = _ON_BOTH | _bits(AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE)
-_CLUSTER = _ON_BOTH | _bits(AclOperation.CLUSTER_ACTION, AclOperation.IDEMPOTENT_WRITE)
-_GROUP = _bits(
-    AclOperation.READ,
-    AclOperation.DELETE,
-    AclOperation.DESCRIBE,
-    AclOperation.DESCRIBE_CONFIGS,
-    AclOperation.ALTER_CONFIGS,
-)
-
-
-def on_topic(asked: bool) -> int:
-    return _TOPIC if asked else NOT_ASKED
-
-
-def on_cluster(asked: bool) -> int:
-    return _CLUSTER if asked else NOT_ASKED
-
-
-def on_group(asked: bool) -> int:
-    return _GROUP if asked else NOT_ASKED

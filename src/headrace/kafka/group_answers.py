@@ -62,9 +62,9 @@ def heartbeat_refused(response: type[R], error: ErrorCode, message: str | None) 
 
 def describe_groups(ctx: Context, response: type[R], request: Any, describe: Callable[[str], dict[str, object]]) -> R:
     """Describe each requested group by the fields that `describe` returns, or the error that it raises."""
-    operations = authorized_operations.on_group(request.include_authorized_operations)
     groups: list[Any] = []
     for group_id in request.group_ids:
+        operations = authorized_operations.on_group(ctx, group_id, request.include_authorized_operations)
         try:
             fields = {"error_code": ErrorCode.none, "error_message": None, **describe(group_id)}
         except HeadraceError as error:

@@ -12,6 +12,7 @@ from headrace.model.ids import BrokerId, LeaderEpoch, TopicId, TopicName
 from headrace.model.image import BrokerInfo, ClusterImage, Endpoint, PartitionState, TopicImage
 from headrace.protocol.codec import RequestHeader
 from headrace.runtime.clock import ManualClock
+from headrace.security.security import Security
 
 ONE, TWO = BrokerId(1), BrokerId(2)
 NAME, TOPIC_ID = TopicName("orders"), TopicId(UUID(int=7))
@@ -43,7 +44,9 @@ class Asked:
 
     def answer(self) -> Any:
         services: Any = SimpleNamespace(
-            metadata=SimpleNamespace(image=self.image, broker_id=ONE), departures=self.departures
+            metadata=SimpleNamespace(image=self.image, broker_id=ONE),
+            departures=self.departures,
+            security=Security(),
         )
         context = Context(RequestHeader(3, 12, 7, None, 0), Peer("c:1", Endpoint("seen", 1)), services)
         request: Any = SimpleNamespace(topics=None)

@@ -3,6 +3,7 @@
 - From v1 on the request selects brokers or controllers. Controllers have no endpoints of their own here:
   MISMATCHED_ENDPOINT_TYPE, and UNSUPPORTED_ENDPOINT_TYPE for an unknown type.
 - v2 may include fenced brokers: those that are not alive, or have not been admitted since they started.
+- Permissions: none for the brokers, as in Kafka; without DESCRIBE on the cluster its authorized operations are 0.
 """
 
 from typing import TYPE_CHECKING
@@ -62,5 +63,7 @@ def describe_cluster(ctx: Context, request: "DescribeClusterRequest") -> "Descri
             for broker, endpoint in views.brokers(ctx, image, are_all=True)
             if not broker.is_fenced or getattr(request, "include_fenced_brokers", False)
         ),
-        cluster_authorized_operations=authorized_operations.on_cluster(request.include_cluster_authorized_operations),
+        cluster_authorized_operations=authorized_operations.on_cluster(
+            ctx, request.include_cluster_authorized_operations
+        ),
     )

@@ -40,7 +40,7 @@ def describe_groups(ctx: Context, request: "DescribeGroupsRequest") -> "Describe
             make(
                 ctx.schema.DescribedGroup,
                 group_id=group_id,
-                authorized_operations=authorized_operations.on_group(asked),
+                authorized_operations=authorized_operations.on_group(ctx, group_id, asked),
                 **fields,
             )
         )

@@ -6,6 +6,9 @@
 - An unknown topic is UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION if its name is invalid.
 - A cursor at a negative partition, or at a topic that was not requested, is INVALID_REQUEST.
 
+Permissions: DESCRIBE on each topic. Named ones without it are TOPIC_AUTHORIZATION_FAILED, after all others and whether
+they exist or not; when all are requested they are left out.
+
 Eligible leader replicas (KIP-966) are not tracked: the lists are empty.
 """
 
@@ -42,11 +45,18 @@ def describe_topic_partitions(
     cursor = request.cursor
     asked = {topic.name for topic in request.topics}
     names = sorted(asked or image.topics)
+    denied: list[DescribeTopicPartitionsResponseTopic] = []
     if cursor is not None:
         if cursor.partition_index < 0 or (asked and cursor.topic_name not in asked):
             refused = tuple(_failed(schema, name, ErrorCode.invalid_request) for name in names)
             return make(schema.DescribeTopicPartitionsResponse, throttle_time=NO_THROTTLE, topics=refused)
         names = [name for name in names if name >= cursor.topic_name]
+    if asked:
+        forbidden = [name for name in names if not ctx.allows(DESCRIBE_TOPIC, name)]
+        denied = [_failed(schema, name, ErrorCode.topic_authorization_failed) for name in forbidden]
+        names = [name for name in names if name not in forbidden]
+    else:
+        names = [name for name in names if ctx.shows(DESCRIBE_TOPIC, name)]
     room = max(1, min(request.response_partition_limit, MAX_PARTITIONS_PER_PAGE))
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     next_cursor = None
@@ -68,7 +78,7 @@ def describe_topic_partitions(
                 topic_id=topic.topic_id,
                 is_internal=topic.is_internal,
                 partitions=tuple(_partition(schema, image, name, index) for index in range(first, last)),
-                topic_authorized_operations=authorized_operations.on_topic(True),
+                topic_authorized_operations=authorized_operations.on_topic(ctx, name, True),
             )
         )
         if last < len(topic.partitions):
@@ -78,7 +88,7 @@ def describe_topic_partitions(
     return make(
         schema.DescribeTopicPartitionsResponse,
         throttle_time=NO_THROTTLE,
-        topics=tuple(topics),
+        topics=(*topics, *denied),
         next_cursor=next_cursor,
     )
 

@@ -10,6 +10,9 @@
 - The controller is the broker that answers: any broker serves requests to the controller, and a client would wait for
   a controller that has died since. DescribeCluster shows the real one.
 - Authorized operations: of topics from v8 on, of the cluster in v8-10; only if requested.
+- Permissions: DESCRIBE on each topic. A named topic without it is TOPIC_AUTHORIZATION_FAILED whether it exists or not,
+  without its id; one that is named by its id, without its name. When all topics are requested they are left out. A
+  topic is auto-created with CREATE on the cluster or on the topic, else it is TOPIC_AUTHORIZATION_FAILED.
 
 Differences from Kafka: a topic that is being auto-created is in this very answer, where Kafka says LEADER_NOT_AVAILABLE
 and lets the client retry. While no broker is alive all of them are listed, where Kafka may list none.
@@ -46,18 +49,29 @@ def metadata(ctx: Context, request: "MetadataRequest") -> "Result[MetadataRespon
     image = ctx.services.metadata.image
     wanted = request.topics
     if wanted is None or (not wanted and ctx.version == 0):
-        return _answer(ctx, request, image, [_topic(ctx, request, image, topic) for topic in image.topics.values()])
+        return _answer(ctx, request, image, [_topic(ctx, request, image, topic) for topic in _shown(ctx, image)])
     if missing := _to_create(ctx, request, wanted, image):
         return _create_and_answer(ctx, request, wanted, missing)
     return _answer(ctx, request, image, _wanted(ctx, request, wanted, image, {}))
 
 
+def _shown(ctx: Context, image: ClusterImage) -> Iterable[TopicImage]:
+    return (topic for topic in image.topics.values() if ctx.shows(DESCRIBE_TOPIC, topic.name))
+
+
 def _to_create(ctx: Context, request: "MetadataRequest", wanted: "Topics", image: ClusterImage) -> list[str]:
-    """Return the requested names that do not exist and may be created, without duplicates."""
+    """Return the requested names that do not exist and may be auto-created, without duplicates.
+
+    The client's permission to create them is checked later, so that its lack can be answered.
+    """
     if not (ctx.services.metadata.settings.auto_create_topics_enable and _allows_creation(request)):
         return []
     names = dict.fromkeys(topic.name for topic in wanted if topic.name and not _topic_id(topic))
-    return [name for name in names if TopicName(name) not in image.topics and name not in INTERNAL_TOPICS]
+    return [
+        name
+        for name in names
+        if TopicName(name) not in image.topics and name not in INTERNAL_TOPICS and ctx.shows(DESCRIBE_TOPIC, name)
+    ]
 
 
 def _allows_creation(request: "MetadataRequest") -> bool:
@@ -72,8 +86,11 @@ async def _create_and_answer(
     ctx: Context, request: "MetadataRequest", wanted: "Topics", names: Iterable[str]
 ) -> "MetadataResponse":
     failures: dict[str, ErrorCode] = {}
+    may_create = ctx.shows(CREATE_CLUSTER)
     for name in names:
         try:
+            if not may_create:
+                ctx.require(CREATE_TOPIC, name)
             await ctx.services.metadata.create_topic(name)
         except TopicExists:
             pass  # Another request has created it.
@@ -98,10 +115,14 @@ def _wanted(
             found = image.topic_by_id(topic_id)
             if found is None:
                 answer = _failed(ctx, None, topic_id, ErrorCode.unknown_topic_id)
+            elif not ctx.allows(DESCRIBE_TOPIC, found.name):
+                answer = _failed(ctx, None, topic_id, ErrorCode.topic_authorization_failed)
             else:
                 answer = _topic(ctx, request, image, found)
         elif name is None:
             answer = _failed(ctx, None, None, ErrorCode.invalid_topic_exception)
+        elif not ctx.allows(DESCRIBE_TOPIC, name):
+            answer = _failed(ctx, name, None, ErrorCode.topic_authorization_failed)
         elif (topic := image.topics.get(TopicName(name))) is not None:
             answer = _topic(ctx, request, image, topic)
         else:
@@ -127,7 +148,7 @@ def _topic(ctx: Context, request: "MetadataRequest", image: ClusterImage, topic:
             make(schema.MetadataResponsePartition, **views.partition_fields(image, index, state))
             for index, state in enumerate(topic.partitions)
         ),
-        topic_authorized_operations=authorized_operations.on_topic(asked),
+        topic_authorized_operations=authorized_operations.on_topic(ctx, topic.name, asked),
     )
 
 
@@ -154,7 +175,7 @@ def _answer(
         controller_id=own_id if image.is_alive(own_id) else image.controller_id,
         topics=tuple(topics),
         cluster_authorized_operations=authorized_operations.on_cluster(
-            getattr(request, "include_cluster_authorized_operations", False)
+            ctx, getattr(request, "include_cluster_authorized_operations", False)
         ),
         error_code=ErrorCode.none,
     )

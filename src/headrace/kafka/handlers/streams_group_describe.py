@@ -40,13 +40,16 @@ KEY = 89
 
 @handles(KEY, 0, 0, needs=(DESCRIBE_GROUP, DESCRIBE_TOPIC))
 def streams_group_describe(ctx: Context, request: "StreamsGroupDescribeRequest") -> "StreamsGroupDescribeResponse":
-    operations = authorized_operations.on_group(request.include_authorized_operations)
+    asked = request.include_authorized_operations
     return make(
         ctx.schema.StreamsGroupDescribeResponse,
         throttle_time=NO_THROTTLE,
         groups=tuple(
             make(
-                ctx.schema.DescribedGroup, group_id=group_id, authorized_operations=operations, **_fields(ctx, group_id)
+                ctx.schema.DescribedGroup,
+                group_id=group_id,
+                authorized_operations=authorized_operations.on_group(ctx, group_id, asked),
+                **_fields(ctx, group_id),
             )
             for group_id in request.group_ids
         ),
