@@ -17,6 +17,7 @@ from headrace.config.settings import Setting, parse_all
 from headrace.config.topic import TOPIC_SETTINGS
 from headrace.kafka.broker_loggers import change_levels, logger_level, logger_rows, set_levels
 from headrace.kafka.config_entries import ResourceType
+from headrace.kafka.config_permissions import guarded, require_alter
 from headrace.kafka.dispatch import Context
 from headrace.kafka.errors import error_code, error_message
 from headrace.model.errors import HeadraceError, InvalidSettings, ProtocolError, SettingsError, UnknownTopic
@@ -60,7 +61,8 @@ async def alter_resources(
                 raise ProtocolError("a resource must appear only once in a request")
             if resource.resource_type == ResourceType.BROKER_LOGGER and not may_change_loggers:
                 raise ProtocolError("the levels of loggers are changed one by one: use IncrementalAlterConfigs")
-            await _alter(ctx.services.metadata, resource, make_edit, validate_only=request.validate_only)
+            require_alter(ctx, resource.resource_type, resource.resource_name)
+            await _alter(ctx, resource, make_edit, validate_only=request.validate_only)
         except HeadraceError as failure:
             error, message = error_code(failure), error_message(failure)
         answers.append(
@@ -75,7 +77,8 @@ async def alter_resources(
     return make(response, throttle_time=NO_THROTTLE, responses=tuple(answers))
 
 
-async def _alter(metadata: Metadata, resource: Any, make_edit: MakeEdit, *, validate_only: bool) -> None:
+async def _alter(ctx: Context, resource: Any, make_edit: MakeEdit, *, validate_only: bool) -> None:
+    metadata = ctx.services.metadata
     names = Counter(config.name for config in resource.configs)
     if twice := [name for name, count in names.items() if count > 1]:
         raise ProtocolError(f"a setting must appear only once for a resource: {', '.join(twice)}")
@@ -110,7 +113,7 @@ async def _alter(metadata: Metadata, resource: Any, make_edit: MakeEdit, *, vali
             BROKER_SETTINGS,
             lambda name: BROKER_SETTINGS[name].render(metadata.settings.value(name)),
         )
-        await metadata.alter_broker_settings(broker_id, edit, validate_only=validate_only)
+        await metadata.alter_broker_settings(broker_id, guarded(ctx, edit), validate_only=validate_only)
 
 
 def _alter_loggers(metadata: Metadata, resource: Any, make_edit: MakeEdit, *, validate_only: bool) -> None:

@@ -7,7 +7,7 @@ compare the table in `docs/security.md` with them.
 
 from typing import NamedTuple
 
-from headrace.model.acls import AclOperation, ResourceType
+from headrace.model.acls import CLUSTER_NAME, AclOperation, ResourceType
 from headrace.model.errors import (
     ClusterNotAuthorized,
     GroupNotAuthorized,
@@ -35,7 +35,7 @@ _ERRORS: dict[ResourceType, type[NotAuthorized]] = {
 }
 
 
-def not_authorized(need: Need, name: str) -> NotAuthorized:
+def not_authorized(need: Need, name: str = CLUSTER_NAME) -> NotAuthorized:
     """Return the error for a client that lacks a permission. It does not tell whether the resource exists."""
     where = (
         "the cluster" if need.kind is ResourceType.CLUSTER else f"the {need.kind.name.lower().replace('_', ' ')} {name}"

@@ -3,6 +3,10 @@
 Settings that the request does not name revert to their defaults. Each resource succeeds or fails as a whole; an unknown
 or invalid setting is INVALID_CONFIG with the reason, and nothing of that resource changes. Only settings that take
 effect without a restart can be changed on a broker. Log levels cannot be replaced, as in Kafka: INVALID_REQUEST.
+
+Permissions: ALTER_CONFIGS on the topic or on the group, else TOPIC_ or GROUP_AUTHORIZATION_FAILED; on the cluster for
+all others, else CLUSTER_AUTHORIZATION_FAILED. A change of `authorization.enable` or `allow.everyone.if.no.acl.found`
+also needs ALTER on the cluster.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +16,7 @@ from headrace.cluster.metadata import SettingsEdit
 from headrace.config.settings import Setting
 from headrace.kafka.config_changes import InForce, alter_resources
 from headrace.kafka.dispatch import Context, handles
-from headrace.kafka.permissions import ALTER_CLUSTER_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS
+from headrace.kafka.permissions import ALTER_CLUSTER, ALTER_CLUSTER_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS
 from headrace.model.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
 KEY = 33
 
 
-@handles(KEY, 0, 2, needs=(ALTER_CLUSTER_CONFIGS, ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS))
+@handles(KEY, 0, 2, needs=(ALTER_CLUSTER_CONFIGS, ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER))
 async def alter_configs(ctx: Context, request: "AlterConfigsRequest") -> "AlterConfigsResponse":
     response: type[AlterConfigsResponse] = ctx.schema.AlterConfigsResponse
     return await alter_resources(ctx, request, response, _replace_all, may_change_loggers=False)

@@ -8,6 +8,8 @@
   allowed, as in Kafka: the reassignment completes when it is back.
 - v1 may forbid a change of the replication factor: INVALID_REPLICATION_FACTOR.
 
+Permissions: ALTER on the cluster, else CLUSTER_AUTHORIZATION_FAILED for the request.
+
 Any broker answers. Difference from Kafka: a reassignment never completes with fewer replicas in sync than before it,
 unless a lower replication factor is requested.
 """
@@ -50,6 +52,7 @@ async def alter_partition_reassignments(
     outcomes: Outcomes = {}
     error, message = ErrorCode.none, None
     try:
+        ctx.require(ALTER_CLUSTER)
         outcomes = await partition_requests.reassign(ctx.services.metadata, wanted, may_change_factor=may_change_factor)
     except HeadraceError as failure:
         error, message = error_code(failure), error_message(failure)

@@ -3,6 +3,8 @@
 A broker has one log directory, which DescribeLogDirs shows. Moving a replica of this broker there succeeds as a no-op;
 any other directory is LOG_DIR_NOT_FOUND. A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION, one without a
 replica on this broker REPLICA_NOT_AVAILABLE.
+
+Permissions: ALTER on the cluster, else CLUSTER_AUTHORIZATION_FAILED for each partition.
 """
 
 from pathlib import Path
@@ -21,16 +23,19 @@ if TYPE_CHECKING:
     from kio.schema.alter_replica_log_dirs.v2.response import AlterReplicaLogDirsResponse
 
 KEY = 34
+_DENIED = ErrorCode.cluster_authorization_failed
 
 
 @handles(KEY, 1, 2, needs=(ALTER_CLUSTER,))
 def alter_replica_log_dirs(ctx: Context, request: "AlterReplicaLogDirsRequest") -> "AlterReplicaLogDirsResponse":
     schema = ctx.schema
+    may_alter = ctx.allows(ALTER_CLUSTER)
     codes: dict[str, dict[int, ErrorCode]] = {}
     for directory in request.dirs:
         for topic in directory.topics:
             for index in topic.partitions:
-                codes.setdefault(topic.name, {})[index] = _move(ctx, directory.path, topic.name, index)
+                code = _move(ctx, directory.path, topic.name, index) if may_alter else _DENIED
+                codes.setdefault(topic.name, {})[index] = code
     return make(
         schema.AlterReplicaLogDirsResponse,
         throttle_time=NO_THROTTLE,

@@ -3,6 +3,8 @@
 `count` is the new total and must be an increase. An assignment, if any, has the replicas of each new partition, as many
 as the topic's replication factor. A topic named twice in a request is INVALID_REQUEST. The new partitions are usable
 when the answer is sent; the request's timeout is ignored.
+
+Permissions: ALTER on each topic, else TOPIC_AUTHORIZATION_FAILED whether it exists or not.
 """
 
 from collections import Counter
@@ -34,6 +36,7 @@ async def create_partitions(ctx: Context, request: "CreatePartitionsRequest") ->
         try:
             if counts[wanted.name] > 1:
                 raise ProtocolError(f"the topic {wanted.name} appears more than once in the request")
+            ctx.require(ALTER_TOPIC, wanted.name)
             assignment = None if wanted.assignments is None else [entry.broker_ids for entry in wanted.assignments]
             await ctx.services.metadata.add_partitions(
                 wanted.name, wanted.count, assignment, validate_only=request.validate_only

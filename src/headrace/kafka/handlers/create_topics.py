@@ -4,6 +4,8 @@
   INVALID_REQUEST. A name that appears twice in a request is INVALID_REQUEST and creates nothing.
 - A topic is durable and usable when the answer is sent; the request's timeout is ignored.
 - validate_only checks everything and changes nothing.
+- Permissions: CREATE on the cluster or on the topic, else TOPIC_AUTHORIZATION_FAILED. Without DESCRIBE_CONFIGS on the
+  topic the answer has none of its settings, and neither partitions nor replicas: `topic_config_error_code` says so.
 - From v5 on the answer has partitions, replicas and every setting of the topic; from v7 on its id.
 """
 
@@ -33,11 +35,14 @@ DEFAULT = -1
 @handles(KEY, 2, 7, needs=(CREATE_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC_CONFIGS))
 async def create_topics(ctx: Context, request: "CreateTopicsRequest") -> "CreateTopicsResponse":
     counts = Counter(topic.name for topic in request.topics)
+    may_create_any = ctx.shows(CREATE_CLUSTER)
     results = []
     for wanted in {topic.name: topic for topic in request.topics}.values():
         try:
             if counts[wanted.name] > 1:
                 raise ProtocolError(f"the topic {wanted.name} appears more than once in the request")
+            if not may_create_any:
+                ctx.require(CREATE_TOPIC, wanted.name)
             topic = await _create(ctx, wanted, validate_only=request.validate_only)
             results.append(_created(ctx, topic, validate_only=request.validate_only))
         except HeadraceError as failure:
@@ -76,6 +81,16 @@ def _settings(wanted: "CreatableTopic") -> dict[str, str]:
 
 def _created(ctx: Context, topic: TopicImage, *, validate_only: bool) -> "CreatableTopicResult":
     schema = ctx.schema
+    if not ctx.shows(DESCRIBE_TOPIC_CONFIGS, topic.name):
+        return make(
+            schema.CreatableTopicResult,
+            name=topic.name,
+            topic_id=None if validate_only else topic.topic_id,
+            error_code=ErrorCode.none,
+            error_message=None,
+            topic_config_error_code=ErrorCode.topic_authorization_failed.value,
+            configs=(),
+        )
     configs = ()
     if hasattr(schema, "CreatableTopicConfigs"):
         configs = tuple(

@@ -3,6 +3,8 @@
 Records that are written but not committed yet, as after acks=1, are waited for up to the request's timeout. When
 answered, the new start is durable, on every live replica, too. Only the leader serves this. Compacted topics without
 the delete policy refuse, as in Kafka.
+
+Permissions: DELETE on each topic, else TOPIC_AUTHORIZATION_FAILED whether it exists or not.
 """
 
 import asyncio
@@ -14,7 +16,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
-from headrace.kafka.permissions import DELETE_TOPIC
+from headrace.kafka.permissions import DELETE_TOPIC, not_authorized
 from headrace.model.errors import HeadraceError, PolicyViolation
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
@@ -39,9 +41,12 @@ async def delete_records(ctx: Context, request: "DeleteRecordsRequest") -> "Dele
     topics: list[DeleteRecordsTopicResult] = []
     for topic in request.topics:
         parts: list[DeleteRecordsPartitionResult] = []
+        may_delete = ctx.allows(DELETE_TOPIC, topic.name)
         for wanted in topic.partitions:
             error, low_watermark = ErrorCode.none, -1
             try:
+                if not may_delete:
+                    raise not_authorized(DELETE_TOPIC, topic.name)
                 partition = ctx.services.partitions.get(topic.name, wanted.partition_index)
                 partition.check_leading()
                 if not partition.settings.deletes:

@@ -3,6 +3,8 @@
 - The deletion is durable when the answer is sent, and no later request sees the topic; the request's timeout is
   ignored. Folders are removed afterwards, also if the broker is killed in between.
 - A topic named twice, by name or by id, an entry with both and one with neither are INVALID_REQUEST.
+- Permissions: DELETE on each topic, else TOPIC_AUTHORIZATION_FAILED whether it exists or not; without DESCRIBE on it, a
+  topic that is named by its id is answered without its name. An unknown id is UNKNOWN_TOPIC_ID.
 - `delete.topic.enable=false`: TOPIC_DELETION_DISABLED, before v3 INVALID_REQUEST.
 """
 
@@ -87,6 +89,8 @@ async def _delete(
             *wanted, ErrorCode.invalid_request, "a topic must be named by its name or by its id, not by both"
         )
     meant = _resolve(image, wanted)
+    if isinstance(meant, str) and (denial := _denial(ctx, image, wanted, TopicName(meant))) is not None:
+        return denial
     if counts[meant] > 1:
         return TopicDeletion(*wanted, ErrorCode.invalid_request, "the topic appears more than once in the request")
     if isinstance(meant, UUID):
@@ -97,3 +101,18 @@ async def _delete(
     except HeadraceError as failure:
         return TopicDeletion(*wanted, error_code(failure), error_message(failure))
     return TopicDeletion(name, image.topics[name].topic_id)
+
+
+def _denial(ctx: Context, image: ClusterImage, wanted: TopicToDelete, name: TopicName) -> TopicDeletion | None:
+    """Return the answer to a client that may not delete the topic, without what it may not see; else None."""
+    may_describe, by_name = ctx.shows(DESCRIBE_TOPIC, name), wanted.name is not None
+    if by_name and may_describe and name not in image.topics:
+        return None
+    if (may_describe or not by_name) and ctx.allows(DELETE_TOPIC, name):
+        return None
+    return TopicDeletion(
+        name if by_name or may_describe else None,
+        wanted.topic_id,
+        ErrorCode.topic_authorization_failed,
+        "this needs the permission DELETE on the topic",
+    )

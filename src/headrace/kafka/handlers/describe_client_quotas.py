@@ -2,6 +2,8 @@
 
 An entity type other than user, client-id and ip is UNSUPPORTED_VERSION, an unknown kind of match INVALID_REQUEST, as in
 Kafka.
+
+Permissions: DESCRIBE_CONFIGS on the cluster, else CLUSTER_AUTHORIZATION_FAILED.
 """
 
 from typing import TYPE_CHECKING
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
-from headrace.kafka.permissions import DESCRIBE_CLUSTER_CONFIGS
+from headrace.kafka.permissions import DESCRIBE_CLUSTER_CONFIGS, not_authorized
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 
@@ -26,7 +28,10 @@ _MATCHES = range(3)
 @handles(KEY, 0, 1, needs=(DESCRIBE_CLUSTER_CONFIGS,))
 def describe_client_quotas(ctx: Context, request: "DescribeClientQuotasRequest") -> "DescribeClientQuotasResponse":
     error, message = ErrorCode.none, None
-    for component in request.components:
+    if not ctx.allows(DESCRIBE_CLUSTER_CONFIGS):
+        error = ErrorCode.cluster_authorization_failed
+        message = str(not_authorized(DESCRIBE_CLUSTER_CONFIGS))
+    for component in request.components if error is ErrorCode.none else ():
         if component.entity_type not in _ENTITY_TYPES:
             error, message = ErrorCode.unsupported_version, f"there are no entities of type {component.entity_type}"
         elif component.match_type not in _MATCHES:

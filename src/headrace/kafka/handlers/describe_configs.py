@@ -7,6 +7,8 @@
 - Secrets are null and marked as sensitive.
 - A client metrics subscription always has the defaults: subscriptions are not supported.
 - The doc of a Kafka setting without effect here says so.
+- Permissions: DESCRIBE_CONFIGS on the topic or on the group, else TOPIC_ or GROUP_AUTHORIZATION_FAILED; on the cluster
+  for all others, else CLUSTER_AUTHORIZATION_FAILED.
 """
 
 from collections.abc import Iterable
@@ -26,6 +28,7 @@ from headrace.kafka.config_entries import (
     logger_entries,
     topic_entries,
 )
+from headrace.kafka.config_permissions import require_describe
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
 from headrace.kafka.permissions import DESCRIBE_CLUSTER_CONFIGS, DESCRIBE_GROUP_CONFIGS, DESCRIBE_TOPIC_CONFIGS
@@ -52,6 +55,7 @@ def describe_configs(ctx: Context, request: "DescribeConfigsRequest") -> "Descri
         error, message = ErrorCode.none, None
         configs: tuple[DescribeConfigsResourceResult, ...] = ()
         try:
+            require_describe(ctx, resource.resource_type, resource.resource_name)
             wanted = frozenset(resource.configuration_keys or ())
             configs = tuple(
                 _entry(ctx, request, entry)

@@ -4,6 +4,7 @@
 - From v4 on with the size of the volume. v5 has whether the directory is cordoned: while this broker is drained.
 - A follower's lag is the number of committed records that it does not have yet; a leader's is 0.
 - There are no future logs: replicas do not move between directories.
+- Permissions: DESCRIBE on the cluster, else no directory and CLUSTER_AUTHORIZATION_FAILED (a field from v3 on).
 """
 
 from collections.abc import Iterable
@@ -34,6 +35,9 @@ KEY = 35
 @handles(KEY, 1, 5, needs=(DESCRIBE_CLUSTER,))
 def describe_log_dirs(ctx: Context, request: "DescribeLogDirsRequest") -> "DescribeLogDirsResponse":
     schema = ctx.schema
+    if not ctx.allows(DESCRIBE_CLUSTER):
+        code = ErrorCode.cluster_authorization_failed
+        return make(schema.DescribeLogDirsResponse, throttle_time=NO_THROTTLE, error_code=code, results=())
     own = ctx.services.metadata.image.brokers.get(ctx.services.metadata.broker_id)
     log_dir = Path(ctx.services.settings.data_dir).absolute()
     by_topic: dict[str, list[DescribeLogDirsPartition]] = {}

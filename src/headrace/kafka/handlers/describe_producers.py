@@ -1,4 +1,7 @@
-"""DescribeProducers (61), version 0: the active producers of a partition, and their open transactions."""
+"""DescribeProducers (61), version 0: the active producers of a partition, and their open transactions.
+
+Permissions: READ on each topic, else TOPIC_AUTHORIZATION_FAILED whether it exists or not.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -6,7 +9,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
-from headrace.kafka.permissions import READ_TOPIC
+from headrace.kafka.permissions import READ_TOPIC, not_authorized
 from headrace.model.errors import HeadraceError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
@@ -28,18 +31,23 @@ def describe_producers(ctx: Context, request: "DescribeProducersRequest") -> "De
             make(
                 schema.TopicResponse,
                 name=topic.name,
-                partitions=tuple(_partition(ctx, topic.name, index) for index in topic.partition_indexes),
+                partitions=tuple(
+                    _partition(ctx, topic.name, index, may_read=may_read) for index in topic.partition_indexes
+                ),
             )
             for topic in request.topics
+            for may_read in (ctx.allows(READ_TOPIC, topic.name),)
         ),
     )
 
 
-def _partition(ctx: Context, topic: str, index: int) -> "PartitionResponse":
+def _partition(ctx: Context, topic: str, index: int, *, may_read: bool) -> "PartitionResponse":
     schema = ctx.schema
     producers: tuple[ProducerState, ...] = ()
     error, message = ErrorCode.none, None
     try:
+        if not may_read:
+            raise not_authorized(READ_TOPIC, topic)
         known = ctx.services.partitions.get(topic, index).log.producers
         producers = tuple(
             make(

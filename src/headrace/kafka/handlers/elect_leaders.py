@@ -5,6 +5,7 @@
 - UNCLEAN: a replica that is not in sync is never elected, since acknowledged records would be lost. If there is a
   leader: ELECTION_NOT_NEEDED; if there is none: ELIGIBLE_LEADERS_NOT_AVAILABLE, with the brokers to start.
 - Null stands for all partitions; then those that need no election are left out of the answer.
+- Permissions: ALTER on the cluster, else CLUSTER_AUTHORIZATION_FAILED for the request (v1 on) and each partition.
 - An unknown type is INVALID_REQUEST, an unknown partition UNKNOWN_TOPIC_OR_PARTITION.
 
 Any broker answers. The new leaders are durable when the answer is sent; the request's timeout is ignored.
@@ -21,7 +22,7 @@ from headrace.cluster import partition_requests
 from headrace.cluster.partition_requests import Outcomes
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
-from headrace.kafka.permissions import ALTER_CLUSTER
+from headrace.kafka.permissions import ALTER_CLUSTER, not_authorized
 from headrace.model.errors import ElectionNotNeeded, HeadraceError
 from headrace.model.ids import PartitionIndex, TopicName, TopicPartition
 from headrace.model.image import ClusterImage
@@ -40,6 +41,9 @@ PREFERRED, UNCLEAN = 0, 1
 async def elect_leaders(ctx: Context, request: "ElectLeadersRequest") -> "ElectLeadersResponse":
     metadata = ctx.services.metadata
     kind = getattr(request, "election_type", PREFERRED)
+    if not ctx.allows(ALTER_CLUSTER):
+        denied = not_authorized(ALTER_CLUSTER)
+        return _answer(ctx, error_code(denied), dict.fromkeys(_asked_for(request.topic_partitions or ()), denied))
     if kind not in (PREFERRED, UNCLEAN):
         return _answer(ctx, ErrorCode.invalid_request, {})
     topics = request.topic_partitions

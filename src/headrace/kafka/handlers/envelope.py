@@ -4,6 +4,7 @@
 - Kafka uses it to forward a client's request to the controller. Nothing here needs that.
 - Listed in ApiVersions only on connections that identified as brokers, and accepted only from those; from any other
   client it is CLUSTER_AUTHORIZATION_FAILED.
+- Permissions: CLUSTER_ACTION on the cluster, else CLUSTER_AUTHORIZATION_FAILED.
 - A call that waits (a long poll) is *dispatched*: later calls on the same connection are answered after it. If the
   connection is lost, the call is cancelled.
 """
@@ -31,7 +32,7 @@ KEY = 58
 
 @handles(KEY, 0, 0, needs=(CLUSTER_ACTION,))
 def envelope(ctx: Context, request: "EnvelopeRequest") -> "EnvelopeResponse | Deferred[EnvelopeResponse]":
-    if ctx.peer.client_software.partition(" ")[0] != BROKER_SOFTWARE:
+    if ctx.peer.client_software.partition(" ")[0] != BROKER_SOFTWARE or not ctx.allows(CLUSTER_ACTION):
         return _answer(ctx, None, ErrorCode.cluster_authorization_failed)
     task = asyncio.get_running_loop().create_task(ctx.services.queues.serve(bytes(request.request_data)))
     later: Deferred[EnvelopeResponse] = Deferred(lambda: _cancel(task))

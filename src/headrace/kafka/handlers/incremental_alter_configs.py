@@ -10,6 +10,10 @@ its loggers.
 - Only settings that take effect without a restart can be changed on a broker.
 - Log levels (BROKER_LOGGER) are changed on the broker that gets the request, until it restarts. Client metrics
   subscriptions (CLIENT_METRICS) are not supported: only no-op changes are accepted.
+
+Permissions: ALTER_CONFIGS on the topic or on the group, else TOPIC_ or GROUP_AUTHORIZATION_FAILED; on the cluster for
+all others, else CLUSTER_AUTHORIZATION_FAILED. A change of `authorization.enable` or `allow.everyone.if.no.acl.found`
+also needs ALTER on the cluster.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +23,7 @@ from headrace.cluster.metadata import SettingsEdit
 from headrace.config.settings import Kind, Setting, did_you_mean
 from headrace.kafka.config_changes import AlterConfigOperation, InForce, alter_resources
 from headrace.kafka.dispatch import Context, handles
-from headrace.kafka.permissions import ALTER_CLUSTER_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS
+from headrace.kafka.permissions import ALTER_CLUSTER, ALTER_CLUSTER_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS
 from headrace.model.errors import InvalidSettings, ProtocolError
 
 if TYPE_CHECKING:
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
 KEY = 44
 
 
-@handles(KEY, 0, 1, needs=(ALTER_CLUSTER_CONFIGS, ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS))
+@handles(KEY, 0, 1, needs=(ALTER_CLUSTER_CONFIGS, ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER))
 async def incremental_alter_configs(
     ctx: Context, request: "IncrementalAlterConfigsRequest"
 ) -> "IncrementalAlterConfigsResponse":

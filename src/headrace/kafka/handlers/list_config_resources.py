@@ -3,6 +3,7 @@
 - These are topics, brokers, their loggers, and groups with settings. Client metrics subscriptions are not supported:
   none is listed.
 - Version 0 lists client metrics only. No types mean all; a type that Kafka does not list is UNSUPPORTED_VERSION.
+- Permissions: DESCRIBE_CONFIGS on the cluster, else CLUSTER_AUTHORIZATION_FAILED.
 """
 
 from collections.abc import Iterator
@@ -29,6 +30,13 @@ def list_config_resources(ctx: Context, request: "ListConfigResourcesRequest") -
     schema = ctx.schema
     types = frozenset(getattr(request, "resource_types", (ResourceType.CLIENT_METRICS,))) or LISTED
     known = types <= LISTED
+    if not ctx.allows(DESCRIBE_CLUSTER_CONFIGS):
+        return make(
+            schema.ListConfigResourcesResponse,
+            throttle_time=NO_THROTTLE,
+            error_code=ErrorCode.cluster_authorization_failed,
+            config_resources=(),
+        )
     return make(
         schema.ListConfigResourcesResponse,
         throttle_time=NO_THROTTLE,

@@ -9,6 +9,7 @@
 A special timestamp that the request's version does not have is UNSUPPORTED_VERSION. A partition that is named twice is
 INVALID_REQUEST, in one entry. Only the leader answers. A newly elected one that does not know the high watermark yet
 answers OFFSET_NOT_AVAILABLE (LEADER_NOT_AVAILABLE before v5).
+Permissions: DESCRIBE on each topic, else TOPIC_AUTHORIZATION_FAILED whether it exists or not.
 A search by timestamp reads the log, so a worker thread does it.
 """
 
@@ -53,10 +54,13 @@ async def list_offsets(ctx: Context, request: "ListOffsetsRequest") -> "ListOffs
     for topic in request.topics:
         counts = Counter(wanted.partition_index for wanted in topic.partitions)
         parts: list[ListOffsetsPartitionResponse] = []
+        may_describe = ctx.allows(DESCRIBE_TOPIC, topic.name)
         for wanted in {wanted.partition_index: wanted for wanted in topic.partitions}.values():
             error, located = ErrorCode.none, _NOWHERE
             try:
-                if counts[wanted.partition_index] > 1:
+                if not may_describe:
+                    error = ErrorCode.topic_authorization_failed
+                elif counts[wanted.partition_index] > 1:
                     error = ErrorCode.invalid_request
                 elif wanted.timestamp < 0 and _KNOWN_FROM.get(wanted.timestamp, 99) > ctx.version:
                     error = ErrorCode.unsupported_version

@@ -2,6 +2,8 @@
 
 Null topics stand for all. As in Kafka, topics and partitions that do not exist or are not being reassigned are left out
 without an error.
+
+Permissions: DESCRIBE on the cluster, else CLUSTER_AUTHORIZATION_FAILED.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,7 +12,8 @@ from typing import TYPE_CHECKING
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
-from headrace.kafka.permissions import DESCRIBE_CLUSTER
+from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.permissions import DESCRIBE_CLUSTER, not_authorized
 from headrace.model.ids import TopicName
 from headrace.model.image import ClusterImage, TopicImage
 from headrace.protocol.codec import make
@@ -35,6 +38,15 @@ def list_partition_reassignments(
     ctx: Context, request: "ListPartitionReassignmentsRequest"
 ) -> "ListPartitionReassignmentsResponse":
     schema = ctx.schema
+    if not ctx.allows(DESCRIBE_CLUSTER):
+        denied = not_authorized(DESCRIBE_CLUSTER)
+        return make(
+            schema.ListPartitionReassignmentsResponse,
+            throttle_time=NO_THROTTLE,
+            error_code=error_code(denied),
+            error_message=error_message(denied),
+            topics=(),
+        )
     topics: list[OngoingTopicReassignment] = []
     for topic, indexes in _asked_for(ctx.services.metadata.image, request.topics):
         moving: tuple[OngoingPartitionReassignment, ...] = tuple(

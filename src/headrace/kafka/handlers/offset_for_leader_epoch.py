@@ -2,6 +2,8 @@
 
 The current epoch ends at the end of the log, also while it has no records. For an epoch that is not in this log, the
 answer has the largest one below it, or (-1, -1) if there is none. Only the leader answers.
+
+Permissions: CLUSTER_ACTION on the cluster, or DESCRIBE on each topic, else TOPIC_AUTHORIZATION_FAILED.
 """
 
 from typing import TYPE_CHECKING
@@ -10,7 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
-from headrace.kafka.permissions import CLUSTER_ACTION, DESCRIBE_TOPIC
+from headrace.kafka.permissions import CLUSTER_ACTION, DESCRIBE_TOPIC, not_authorized
 from headrace.model.errors import HeadraceError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
@@ -29,12 +31,16 @@ KEY = 23
 @handles(KEY, 2, 4, needs=(CLUSTER_ACTION, DESCRIBE_TOPIC))
 def offset_for_leader_epoch(ctx: Context, request: "OffsetForLeaderEpochRequest") -> "OffsetForLeaderEpochResponse":
     schema = ctx.schema
+    is_replica = ctx.shows(CLUSTER_ACTION)
     topics: list[OffsetForLeaderTopicResult] = []
     for topic in request.topics:
         parts: list[EpochEndOffset] = []
+        may_describe = is_replica or ctx.allows(DESCRIBE_TOPIC, topic.topic)
         for wanted in topic.partitions:
             error, epoch, end_offset = ErrorCode.none, -1, -1
             try:
+                if not may_describe:
+                    raise not_authorized(DESCRIBE_TOPIC, topic.topic)
                 partition = ctx.services.partitions.get(topic.topic, wanted.partition)
                 partition.check_leading()
                 partition.check_epoch(wanted.current_leader_epoch)

@@ -121,7 +121,7 @@ def _denied(ctx: Context, request: ProduceRequest) -> Refused | None:
         if name is None:
             error = UnknownTopicId(f"there is no topic with id {topic}")
         else:
-            error = not_authorized(WRITE_TOPIC, name)
+            error = not_authorized(WRITE_TOPIC, str(topic))
         for index, _ in partitions:
             denied[topic, index] = error
     return denied or None

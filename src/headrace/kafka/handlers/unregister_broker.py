@@ -2,6 +2,8 @@
 
 An unknown broker is BROKER_ID_NOT_REGISTERED, as in Kafka. A broker of the cluster is removed by draining and stopping
 it, so that no replica is lost: INVALID_REQUEST says how, where Kafka unregisters it at once.
+
+Permissions: ALTER on the cluster, else CLUSTER_AUTHORIZATION_FAILED.
 """
 
 from typing import TYPE_CHECKING
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
-from headrace.kafka.permissions import ALTER_CLUSTER
+from headrace.kafka.permissions import ALTER_CLUSTER, not_authorized
 from headrace.model.ids import BrokerId
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
@@ -24,7 +26,9 @@ KEY = 64
 @handles(KEY, 0, 0, needs=(ALTER_CLUSTER,))
 def unregister_broker(ctx: Context, request: "UnregisterBrokerRequest") -> "UnregisterBrokerResponse":
     broker_id = BrokerId(request.broker_id)
-    if broker_id in ctx.services.metadata.image.brokers:
+    if not ctx.allows(ALTER_CLUSTER):
+        error, message = ErrorCode.cluster_authorization_failed, str(not_authorized(ALTER_CLUSTER))
+    elif broker_id in ctx.services.metadata.image.brokers:
         error, message = (
             ErrorCode.invalid_request,
             (

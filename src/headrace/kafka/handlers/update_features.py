@@ -7,6 +7,7 @@
   succeeds, any other is FEATURE_UPDATE_FAILED.
 - A name or a version that this broker does not know is INVALID_UPDATE_VERSION.
 - All updates of a request are made, or none. With `validate_only` (v1) nothing is changed.
+- Permissions: ALTER on the cluster, else CLUSTER_AUTHORIZATION_FAILED for the request.
 - v0 and v1 answer for each feature; v2 has one error for all.
 
 Any broker answers. The features are durable, and in effect on this broker, when the answer is sent.
@@ -19,7 +20,7 @@ from kio.schema.errors import ErrorCode
 from headrace.cluster import feature_level
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
-from headrace.kafka.permissions import ALTER_CLUSTER
+from headrace.kafka.permissions import ALTER_CLUSTER, not_authorized
 from headrace.model.errors import HeadraceError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
@@ -35,6 +36,15 @@ _ONE_ERROR_FROM = 2
 
 @handles(KEY, 0, 2, needs=(ALTER_CLUSTER,))
 async def update_features(ctx: Context, request: "UpdateFeaturesRequest") -> "UpdateFeaturesResponse":
+    if not ctx.allows(ALTER_CLUSTER):
+        denied = not_authorized(ALTER_CLUSTER)
+        return make(
+            ctx.schema.UpdateFeaturesResponse,
+            throttle_time=NO_THROTTLE,
+            error_code=error_code(denied),
+            error_message=error_message(denied),
+            results=(),
+        )
     wanted = {update.feature: update.max_version_level for update in request.feature_updates}
     failure: HeadraceError | None = None
     try:

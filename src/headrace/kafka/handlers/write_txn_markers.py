@@ -4,6 +4,8 @@ A coordinator sends it to the leaders of a transaction's partitions, and an admi
 without a coordinator. Answered when the markers are committed; those that are not after two seconds are
 REQUEST_TIMED_OUT, so that one partition does not delay the others. The transaction version of v2 is ignored: a marker
 of an older epoch is INVALID_PRODUCER_EPOCH in either.
+
+Permissions: ALTER or CLUSTER_ACTION on the cluster, else CLUSTER_AUTHORIZATION_FAILED for each partition.
 """
 
 from collections.abc import Mapping
@@ -42,6 +44,9 @@ def write_txn_markers(ctx: Context, request: "WriteTxnMarkersRequest") -> "Defer
         for index in topic.partition_indexes
     ]
 
+    if not (ctx.shows(ALTER_CLUSTER) or ctx.allows(CLUSTER_ACTION)):
+        answer.resolve(_answer(ctx, request, dict.fromkeys(places, ErrorCode.cluster_authorization_failed)))
+        return answer
     services, wanted = ctx.services, dict.fromkeys(places)
 
     def written(place: _Place, error: HeadraceError | None) -> None:
