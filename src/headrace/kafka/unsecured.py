@@ -2,9 +2,8 @@
 
 from datetime import UTC, datetime
 
-NO_ACCESS_CONTROL = "access control is not configured on this broker: every client may do everything"
+NO_ACCESS_CONTROL = "authorization is off on this broker (authorization.enable=false): every client may do everything"
 NO_AUTHENTICATION = "this broker does not authenticate its clients: connect without SASL"
-NO_USERS = "this broker does not authenticate its clients, so there are no users with passwords"
 
 USER, ANONYMOUS = "User", "ANONYMOUS"
 """Kafka's principal for a client that has not authenticated."""
