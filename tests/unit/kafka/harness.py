@@ -1,6 +1,7 @@
 """A broker without sockets and logs: real metadata on a real store, and handlers called through the wire format."""
 
 import asyncio
+import itertools
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,16 +24,18 @@ from headrace.cluster.sqlite import SqliteStore
 from headrace.config.broker import broker_settings
 from headrace.groups.service import GroupService
 from headrace.kafka.departures import Departures
-from headrace.kafka.dispatch import APIS, Context, Peer
+from headrace.kafka.dispatch import APIS, Context, Peer, Raw
+from headrace.kafka.fetch_sessions import FetchSessions
 from headrace.kafka.recompression import Recompressor
 from headrace.kafka.services import Services
 from headrace.kafka.share_sessions import ShareSessions
 from headrace.model.image import Endpoint
-from headrace.protocol.codec import RequestHeader, read_request, write_response
+from headrace.protocol.codec import RequestHeader, write_response
 from headrace.queues.service import QueueService
 from headrace.replication.partitions import PartitionTable
 from headrace.runtime.clock import ManualClock
 from headrace.runtime.deferred import Deferred
+from headrace.runtime.expiries import Expiries
 from headrace.transactions.markers import MarkerWriter
 from headrace.transactions.service import TransactionService
 
@@ -46,6 +49,7 @@ class Harness:
         self.services = services
         self.store = store
         self.metadata = services.metadata
+        self.peer = Peer("10.1.2.3:5555", CLIENT_SEES)
         self._waiting: set[Deferred[Any]] = set()
 
     def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
@@ -66,7 +70,7 @@ class Harness:
         header = RequestHeader(key, version, 7, "test", 0)
         frame = BytesIO()
         entity_writer(type(request))(frame, request)
-        return header, read_request(frame.getvalue(), header)
+        return header, APIS[key].read(frame.getvalue(), header)
 
     def hurried(self) -> int:
         """Tell every answer that waits that waiting is no use, as a lost connection or a stopping broker does."""
@@ -76,12 +80,10 @@ class Harness:
         return len(waiting)
 
     async def ask(self, header: RequestHeader, received: Any) -> Any:
-        answer: Any = APIS[header.api_key].handler(
-            Context(header, Peer("10.1.2.3:5555", CLIENT_SEES), self.services), received
-        )
+        answer: Any = APIS[header.api_key].handler(Context(header, self.peer, self.services), received)
         if asyncio.iscoroutine(answer):
             answer = await answer
-        elif isinstance(answer, Deferred):
+        if isinstance(answer, Deferred):
             future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             answer.then(future.set_result)
             self._waiting.add(answer)
@@ -89,12 +91,14 @@ class Harness:
                 answer = await future
             finally:
                 self._waiting.clear()
-        written = write_response(header, answer)
-        body_at = 5 if answer.__flexible__ else 4
-        read_back, size = entity_reader(load_response_schema(header.api_key, header.api_version))(written, body_at)
+        schema = load_response_schema(header.api_key, header.api_version)
+        is_raw = isinstance(answer, Raw)
+        written = b"".join(answer.buffers) if is_raw else write_response(header, answer)
+        body_at = 5 if schema.__flexible__ else 4
+        read_back, size = entity_reader(schema)(written, body_at)
         assert size == len(written) - body_at
-        assert read_back == answer
-        return answer
+        assert is_raw or read_back == answer
+        return read_back
 
 
 @contextmanager
@@ -116,7 +120,6 @@ def broker(data_dir: Path, **settings: str) -> Iterator[Harness]:
             await store.close()
 
         store, metadata, producer_ids = runner.run(start())
-        not_used: Any = None
         partitions = PartitionTable()
         groups = GroupService(own, metadata=metadata, partitions=partitions, clock=clock, workers=workers)
         transactions = TransactionService(
@@ -133,8 +136,8 @@ def broker(data_dir: Path, **settings: str) -> Iterator[Harness]:
             metadata=metadata,
             partitions=partitions,
             producer_ids=producer_ids,
-            fetch_sessions=not_used,
-            expiries=not_used,
+            fetch_sessions=FetchSessions(10, itertools.count(1).__next__),
+            expiries=Expiries(),
             workers=workers,
             recompressor=Recompressor(metadata, partitions, workers),
             groups=groups,

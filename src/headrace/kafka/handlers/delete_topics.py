@@ -108,7 +108,7 @@ def _denial(ctx: Context, image: ClusterImage, wanted: TopicToDelete, name: Topi
     may_describe, by_name = ctx.shows(DESCRIBE_TOPIC, name), wanted.name is not None
     if by_name and may_describe and name not in image.topics:
         return None
-    if (may_describe or not by_name) and ctx.allows(DELETE_TOPIC, name):
+    if ctx.allows(DELETE_TOPIC, name) and (may_describe or not by_name):
         return None
     return TopicDeletion(
         name if by_name or may_describe else None,
