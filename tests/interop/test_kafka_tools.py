@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
     ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
+    UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
 from kafka.admin import ACLFilter, ACLOperation, ACLPermissionType, ResourcePattern
@@ -257,19 +258,23 @@ def test_confluent_kafka_is_told_that_there_is_no_access_control(broker: Subject
     assert admin.describe_acls(everything).result(60) == []
 
 
-def test_confluent_kafka_is_told_that_there_are_no_users(broker: Subject) -> None:
+def test_confluent_kafka_gives_users_passwords(broker: Subject) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    assert admin.describe_user_scram_credentials().result(60) == {}
-    (named,) = admin.describe_user_scram_credentials(["alice"]).values()
+    (named,) = admin.describe_user_scram_credentials(["nobody"]).values()
     assert refusal(named).code() == KafkaError.RESOURCE_NOT_FOUND
-    if subject.IS_HEADRACE:
-        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
-        (made,) = admin.alter_user_scram_credentials(
-            [UserScramCredentialUpsertion("alice", info, b"password")]
-        ).values()
-        error = refusal(made)
-        assert error.code() == KafkaError.UNSUPPORTED_SASL_MECHANISM
-        assert "does not authenticate" in error.str()
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+    (made,) = admin.alter_user_scram_credentials([UserScramCredentialUpsertion("alice", info, b"password")]).values()
+    made.result(60)
+    (alice,) = admin.describe_user_scram_credentials(["alice"]).values()
+    assert [(one.mechanism, one.iterations) for one in alice.result(60).scram_credential_infos] == [
+        (ScramMechanism.SCRAM_SHA_256, 4096)
+    ]
+    (deleted,) = admin.alter_user_scram_credentials(
+        [UserScramCredentialDeletion("alice", ScramMechanism.SCRAM_SHA_256)]
+    ).values()
+    deleted.result(60)
+    (gone,) = admin.describe_user_scram_credentials(["alice"]).values()
+    assert refusal(gone).code() == KafkaError.RESOURCE_NOT_FOUND
 
 
 def test_kafka_python_is_told_that_there_is_no_access_control(broker: Subject) -> None:

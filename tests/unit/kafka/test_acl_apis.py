@@ -110,7 +110,7 @@ def test_answers_group_acls_by_resource(scene: Secured) -> None:
 
 @VERSIONS
 def test_an_invalid_acl_is_refused_with_the_reason_and_the_others_are_created(scene: Secured, version: int) -> None:
-    invalid = {
+    invalid: dict[str, dict[str, Any]] = {
         "there is no resource type 9": {"resource_type": 9},
         "there is no resource type 1": {"resource_type": 1},
         "there is no pattern type 2": {"resource_pattern_type": 2},
