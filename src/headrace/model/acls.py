@@ -45,6 +45,7 @@ class AclOperation(IntEnum):
     IDEMPOTENT_WRITE = 12
     CREATE_TOKENS = 13
     DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
 
 
 IMPLIED_BY: dict[AclOperation, frozenset[AclOperation]] = {

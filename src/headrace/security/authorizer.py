@@ -191,7 +191,9 @@ OPERATIONS: dict[ResourceType, frozenset[AclOperation]] = {
             AclOperation.IDEMPOTENT_WRITE,
         }
     ),
-    ResourceType.TRANSACTIONAL_ID: frozenset({AclOperation.DESCRIBE, AclOperation.WRITE}),
+    ResourceType.TRANSACTIONAL_ID: frozenset(
+        {AclOperation.DESCRIBE, AclOperation.WRITE, AclOperation.TWO_PHASE_COMMIT}
+    ),
     ResourceType.DELEGATION_TOKEN: frozenset({AclOperation.DESCRIBE}),
     ResourceType.USER: frozenset({AclOperation.CREATE_TOKENS, AclOperation.DESCRIBE_TOKENS}),
 }
