@@ -1,7 +1,8 @@
 """AddOffsetsToTxn (25), versions 0-4: add a group's offsets to a transaction.
 
 The group's partition of `__consumer_offsets` becomes part of the transaction: offsets that TxnOffsetCommit writes there
-take effect when it commits. Errors as for AddPartitionsToTxn.
+take effect when it commits. Errors as for AddPartitionsToTxn. Permissions: WRITE on the transactional id, READ on the
+group.
 """
 
 from typing import TYPE_CHECKING
@@ -26,6 +27,8 @@ KEY = 25
 async def add_offsets_to_txn(ctx: Context, request: "AddOffsetsToTxnRequest") -> "AddOffsetsToTxnResponse":
     error = ErrorCode.none
     try:
+        ctx.require(WRITE_TRANSACTIONAL_ID, request.transactional_id)
+        ctx.require(READ_GROUP, request.group_id)
         producer = producer_of(request)
         if not request.group_id:
             raise InvalidGroupId("a transaction commits offsets of a group with a name")

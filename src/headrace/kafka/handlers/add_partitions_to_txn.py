@@ -7,6 +7,9 @@
 - v4 and later are used between brokers: answers are in the order of the requests, so one transaction must not delay the
   others. It gets CONCURRENT_TRANSACTIONS at once while its predecessor is being completed, and
   COORDINATOR_NOT_AVAILABLE if the addition cannot be committed for a while. Earlier versions wait.
+- Permissions: before v4 WRITE on the transactional id, and on each topic: one without it is TOPIC_AUTHORIZATION_FAILED,
+  whether or not it exists, and so is an internal topic. v4 and later: CLUSTER_ACTION, since the broker that a client
+  produces to has checked those; else the request is CLUSTER_AUTHORIZATION_FAILED.
 """
 
 import asyncio
@@ -17,9 +20,11 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
+from headrace.kafka.forbidden_topics import forbidden_topics
 from headrace.kafka.permissions import CLUSTER_ACTION, WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
 from headrace.kafka.transaction_requests import code_for, producer_of
 from headrace.model.errors import HeadraceError
+from headrace.model.image import INTERNAL_TOPICS
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 from headrace.transactions.records import Place
@@ -44,6 +49,13 @@ _BATCH_PATIENCE_S = 2.0
 @handles(KEY, 0, 5, needs=(WRITE_TRANSACTIONAL_ID, WRITE_TOPIC, CLUSTER_ACTION))
 async def add_partitions_to_txn(ctx: Context, request: "AddPartitionsToTxnRequest") -> "AddPartitionsToTxnResponse":
     schema = ctx.schema
+    if ctx.version >= _BATCHED_FROM and not ctx.allows(CLUSTER_ACTION):
+        return make(
+            schema.AddPartitionsToTxnResponse,
+            throttle_time=NO_THROTTLE,
+            error_code=ErrorCode.cluster_authorization_failed,
+            results_by_transaction=(),
+        )
     if ctx.version >= _BATCHED_FROM:
         codes_of_each = await asyncio.gather(
             *(_add(ctx, asked, asked.topics, verify_only=asked.verify_only) for asked in request.transactions)
@@ -62,7 +74,7 @@ async def add_partitions_to_txn(ctx: Context, request: "AddPartitionsToTxnReques
             ),
         )
     single = _Single(cast("SingleRequest", request))
-    codes = await _add(ctx, single, single.topics, verify_only=False)
+    codes = _denied(ctx, single) or await _add(ctx, single, single.topics, verify_only=False)
     return make(
         schema.AddPartitionsToTxnResponse,
         throttle_time=NO_THROTTLE,
@@ -78,6 +90,28 @@ class _Single:
         self.producer_id = request.v3_and_below_producer_id
         self.producer_epoch = request.v3_and_below_producer_epoch
         self.topics = request.v3_and_below_topics
+
+
+def _denied(ctx: Context, asked: _Single) -> Mapping[Place, ErrorCode] | None:
+    """Return the results for a client that lacks a permission; None if it may add all partitions."""
+    if ctx.services.security.authorizer is None:
+        return None
+    places: list[Place] = [(topic.name, index) for topic in asked.topics for index in topic.partitions]
+    if not ctx.allows(WRITE_TRANSACTIONAL_ID, asked.transactional_id):
+        return dict.fromkeys(places, ErrorCode.transactional_id_authorization_failed)
+    names = {topic.name for topic in asked.topics}
+    forbidden = forbidden_topics(ctx, WRITE_TOPIC, names - INTERNAL_TOPICS) | (names & INTERNAL_TOPICS)
+    if not forbidden:
+        return None
+    image = ctx.services.metadata.image
+
+    def code(place: Place) -> ErrorCode:
+        if place[0] in forbidden:
+            return ErrorCode.topic_authorization_failed
+        is_known = image.has_partition(*place)
+        return ErrorCode.operation_not_attempted if is_known else ErrorCode.unknown_topic_or_partition
+
+    return {place: code(place) for place in places}
 
 
 async def _add(

@@ -1,4 +1,8 @@
-"""DescribeTransactions (65), version 0: the coordinator's state of transactional ids."""
+"""DescribeTransactions (65), version 0: the coordinator's state of transactional ids.
+
+Permissions: DESCRIBE on each transactional id, else it is TRANSACTIONAL_ID_AUTHORIZATION_FAILED, whether or not it
+exists; topics without DESCRIBE are left out.
+"""
 
 from itertools import groupby
 from operator import itemgetter
@@ -34,6 +38,7 @@ async def _describe(ctx: Context, transactional_id: str) -> "DescribedState":
     schema = ctx.schema
     error, found = ErrorCode.none, None
     try:
+        ctx.require(DESCRIBE_TRANSACTIONAL_ID, transactional_id)
         if not transactional_id:
             raise ProtocolError("a transactional id may not be empty")
         found = await ctx.services.transactions.find(transactional_id)
@@ -54,5 +59,6 @@ async def _describe(ctx: Context, transactional_id: str) -> "DescribedState":
         topics=tuple(
             make(schema.TopicData, topic=topic, partitions=tuple(index for _, index in places))
             for topic, places in groupby(sorted(transaction.partitions), key=itemgetter(0))
+            if ctx.shows(DESCRIBE_TOPIC, topic)
         ),
     )

@@ -6,6 +6,7 @@
   exhausted; a retry with the old epoch gets the same answer. It may abort a transaction without writes.
 - A retry of the same decision succeeds, the opposite is INVALID_TXN_STATE. A producer that is not the current one is
   PRODUCER_FENCED (INVALID_PRODUCER_EPOCH before v2).
+- Permission: WRITE on the transactional id.
 """
 
 from typing import TYPE_CHECKING
@@ -32,6 +33,7 @@ _BUMPS_EPOCH_FROM = 5
 async def end_txn(ctx: Context, request: "EndTxnRequest") -> "EndTxnResponse":
     error, next_producer = ErrorCode.none, NO_PRODUCER
     try:
+        ctx.require(WRITE_TRANSACTIONAL_ID, request.transactional_id)
         next_producer = await ctx.services.transactions.end(
             request.transactional_id,
             producer_of(request),

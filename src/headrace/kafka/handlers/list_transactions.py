@@ -2,7 +2,8 @@
 
 Filtered by state, by producer id, from v1 on by how long a transaction has been open, and from v2 on by a regular
 expression for the id, in RE2's syntax. Unknown state names are returned as such. While a shard is loading:
-COORDINATOR_LOAD_IN_PROGRESS, rather than a partial list.
+COORDINATOR_LOAD_IN_PROGRESS, rather than a partial list. Only transactional ids with the permission DESCRIBE are
+listed; there is no error.
 """
 
 from typing import TYPE_CHECKING
@@ -44,6 +45,7 @@ def list_transactions(ctx: Context, request: "ListTransactionsRequest") -> "List
                 or (producers and transaction.producer_id not in producers)
                 or not is_wanted(transactional_id)
                 or (duration_ms >= 0 and not 0 <= transaction.started_ms <= now_ms - duration_ms)
+                or not ctx.shows(DESCRIBE_TRANSACTIONAL_ID, transactional_id)
             ):
                 continue
             found.append(

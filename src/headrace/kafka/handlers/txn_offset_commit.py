@@ -4,6 +4,8 @@
 - From v3 on the client names the member and generation for which it commits, and is refused as for OffsetCommit.
 - Refused by the transaction's state: INVALID_TXN_STATE, TRANSACTION_ABORTABLE from v4 on; a producer that is not the
   current one is INVALID_PRODUCER_EPOCH. Partitions that do not exist are refused individually.
+- Permissions: WRITE on the transactional id and READ on the group, else they are the error of every partition; READ on
+  each topic, else its partitions are TOPIC_AUTHORIZATION_FAILED, whether or not it exists, and the rest is written.
 """
 
 import asyncio
@@ -16,6 +18,7 @@ from headrace.groups.machine import Refused
 from headrace.groups.offsets import Committer, OffsetCommit
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
+from headrace.kafka.forbidden_topics import forbidden_topics
 from headrace.kafka.permissions import READ_GROUP, READ_TOPIC, WRITE_TRANSACTIONAL_ID
 from headrace.kafka.transaction_requests import code_for_writing, joined, producer_of
 from headrace.model.errors import HeadraceError, TransactionError
@@ -36,8 +39,13 @@ _ADDS_FROM = 5
 async def txn_offset_commit(ctx: Context, request: "TxnOffsetCommitRequest") -> "TxnOffsetCommitResponse":
     refused: Refused = {}
     problem = ErrorCode.none
+    forbidden: frozenset[str] = frozenset()
     try:
-        refused = await _commit(ctx, request)
+        ctx.require(WRITE_TRANSACTIONAL_ID, request.transactional_id)
+        ctx.require(READ_GROUP, request.group_id)
+        forbidden = forbidden_topics(ctx, READ_TOPIC, (topic.name for topic in request.topics))
+        if not forbidden or any(topic.name not in forbidden for topic in request.topics):
+            refused = await _commit(ctx, request, forbidden)
     except TransactionError as error:
         problem = code_for_writing(error, knows_abortable=ctx.version >= 4, knows_concurrent=True)
     except HeadraceError as error:
@@ -45,6 +53,8 @@ async def txn_offset_commit(ctx: Context, request: "TxnOffsetCommitRequest") -> 
     image = ctx.services.metadata.image
 
     def outcome(topic: str, index: int) -> ErrorCode:
+        if topic in forbidden:
+            return ErrorCode.topic_authorization_failed
         if problem is not ErrorCode.none:
             return problem
         if not image.has_partition(topic, index):
@@ -74,7 +84,7 @@ async def txn_offset_commit(ctx: Context, request: "TxnOffsetCommitRequest") -> 
     )
 
 
-async def _commit(ctx: Context, request: "TxnOffsetCommitRequest") -> Refused:
+async def _commit(ctx: Context, request: "TxnOffsetCommitRequest", forbidden: frozenset[str]) -> Refused:
     producer, services = producer_of(request), ctx.services
     await services.groups.coordinator.ensure_topic()
     partition = services.groups.coordinator.shard(request.group_id).partition
@@ -82,11 +92,13 @@ async def _commit(ctx: Context, request: "TxnOffsetCommitRequest") -> Refused:
     async with joined(services, request.transactional_id, wanted, adds=ctx.version >= _ADDS_FROM) as problems:
         if problems:
             raise problems[partition.topic, partition.index]
-        written = _write(ctx, request, producer)
+        written = _write(ctx, request, producer, forbidden)
     return (await _until(written)).get()
 
 
-def _write(ctx: Context, request: "TxnOffsetCommitRequest", producer: ProducerIdAndEpoch) -> Deferred[Result[Refused]]:
+def _write(
+    ctx: Context, request: "TxnOffsetCommitRequest", producer: ProducerIdAndEpoch, forbidden: frozenset[str]
+) -> Deferred[Result[Refused]]:
     image = ctx.services.metadata.image
     commits = [
         OffsetCommit(
@@ -98,7 +110,7 @@ def _write(ctx: Context, request: "TxnOffsetCommitRequest", producer: ProducerId
         )
         for topic in request.topics
         for one in topic.partitions
-        if image.has_partition(topic.name, one.partition_index)
+        if topic.name not in forbidden and image.has_partition(topic.name, one.partition_index)
     ]
     by = Committer(
         getattr(request, "member_id", ""),
