@@ -1,7 +1,7 @@
 """DeleteGroups (42), versions 0-2: delete groups that have no members, with their offsets.
 
 A share group's state is deleted on the leaders of its partitions first: if that fails, the group still exists and the
-deletion can be retried.
+deletion can be retried. Permission: DELETE on each group.
 """
 
 import asyncio
@@ -41,6 +41,7 @@ async def delete_groups(ctx: Context, request: "DeleteGroupsRequest") -> "Delete
 async def _delete(ctx: Context, group_id: str) -> ErrorCode:
     groups = ctx.services.groups
     try:
+        ctx.require(DELETE_GROUP, group_id)
         if groups.is_share(group_id):
             group = without_members(ctx, group_id)
             await forget(ctx, group, group.about.begun)

@@ -3,6 +3,7 @@
 - Member metadata and the protocol are set only while the group is stable; during a rebalance they are undefined.
 - A group that does not exist is Dead; from v6 on with GROUP_ID_NOT_FOUND and a message (KIP-1043). So is one of the
   consumer protocol, which ConsumerGroupDescribe shows.
+- Permission: DESCRIBE on each group; one without it is GROUP_AUTHORIZATION_FAILED, whether or not it exists.
 """
 
 from typing import TYPE_CHECKING
@@ -33,6 +34,7 @@ def describe_groups(ctx: Context, request: "DescribeGroupsRequest") -> "Describe
     groups: list[DescribedGroup] = []
     for group_id in request.groups:
         try:
+            ctx.require(DESCRIBE_GROUP, group_id)
             fields = _described(ctx, ctx.services.groups.classic(group_id))
         except HeadraceError as error:
             fields = _failed(ctx, error)
@@ -40,11 +42,16 @@ def describe_groups(ctx: Context, request: "DescribeGroupsRequest") -> "Describe
             make(
                 ctx.schema.DescribedGroup,
                 group_id=group_id,
-                authorized_operations=authorized_operations.on_group(ctx, group_id, asked),
+                authorized_operations=_operations(ctx, group_id, fields) if asked else authorized_operations.NOT_ASKED,
                 **fields,
             )
         )
     return make(ctx.schema.DescribeGroupsResponse, throttle_time=NO_THROTTLE, groups=tuple(groups))
+
+
+def _operations(ctx: Context, group_id: str, fields: dict[str, object]) -> int:
+    is_denied = fields["error_code"] is ErrorCode.group_authorization_failed
+    return authorized_operations.on_group(ctx, group_id, not is_denied)
 
 
 def _described(ctx: Context, group: ClassicGroup) -> dict[str, object]:

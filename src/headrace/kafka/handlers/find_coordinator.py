@@ -3,6 +3,8 @@
 - The internal topic of a coordinator is created by the first request for it; the answer waits for that.
 - v4 and later have many keys per request. A key type that the request's version does not have is INVALID_REQUEST; one
   that this broker does not coordinate is COORDINATOR_NOT_AVAILABLE, with a message that says so.
+- Permissions, for each key: DESCRIBE on the group or transactional id; CLUSTER_ACTION for a share coordinator, which
+  only brokers look for. Without it no internal topic is created.
 """
 
 from typing import TYPE_CHECKING, cast
@@ -12,7 +14,7 @@ from kio.schema.errors import ErrorCode
 from headrace.kafka import views
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
-from headrace.kafka.permissions import DESCRIBE_GROUP, DESCRIBE_TRANSACTIONAL_ID
+from headrace.kafka.permissions import CLUSTER_ACTION, DESCRIBE_GROUP, DESCRIBE_TRANSACTIONAL_ID
 from headrace.model.errors import CoordinatorNotAvailable, HeadraceError, ProtocolError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
@@ -23,11 +25,12 @@ if TYPE_CHECKING:
     from kio.schema.find_coordinator.v6.response import FindCoordinatorResponse
 
 KEY = 10
+_GROUP, _TRANSACTION = 0, 1
 _KINDS = {0: ("consumer groups", 0), 1: ("transactions", 1), 2: ("share groups", 6)}
 """The meaning of each key type, and the first version with it."""
 
 
-@handles(KEY, 0, 6, needs=(DESCRIBE_GROUP, DESCRIBE_TRANSACTIONAL_ID))
+@handles(KEY, 0, 6, needs=(DESCRIBE_GROUP, DESCRIBE_TRANSACTIONAL_ID, CLUSTER_ACTION))
 async def find_coordinator(ctx: Context, request: "FindCoordinatorRequest") -> "FindCoordinatorResponse":
     schema = ctx.schema
     key_type = getattr(request, "key_type", 0)
@@ -69,8 +72,18 @@ async def _broker_for(ctx: Context, key_type: int, key: str) -> int:
     kind, since = _KINDS.get(key_type, ("", 99))
     if ctx.version < since:
         raise ProtocolError(f"version {ctx.version} of FindCoordinator has no key type {key_type}")
+    _check(ctx, key_type, key)
     coordinator = ctx.services.coordinators.get(key_type)
     if coordinator is None:
         raise CoordinatorNotAvailable(f"this broker does not coordinate {kind} yet")
     await coordinator.ensure_topic()
     return coordinator.leader_for(key)
+
+
+def _check(ctx: Context, key_type: int, key: str) -> None:
+    if key_type == _GROUP:
+        ctx.require(DESCRIBE_GROUP, key)
+    elif key_type == _TRANSACTION:
+        ctx.require(DESCRIBE_TRANSACTIONAL_ID, key)
+    else:
+        ctx.require(CLUSTER_ACTION)

@@ -1,4 +1,7 @@
-"""Heartbeat (12), versions 0-4: renews a classic group member's session; the answer says if it must rejoin."""
+"""Heartbeat (12), versions 0-4: renews a classic group member's session; the answer says if it must rejoin.
+
+Permission: READ on the group.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -24,6 +27,7 @@ def heartbeat(ctx: Context, request: "HeartbeatRequest") -> "HeartbeatResponse":
     error = ErrorCode.none
     by = Committer(request.member_id, getattr(request, "group_instance_id", None), request.generation_id)
     try:
+        ctx.require(READ_GROUP, request.group_id)
         ctx.services.groups.heartbeat(request.group_id, by)
     except HeadraceError as failure:
         error = error_code(failure)

@@ -11,6 +11,7 @@
 - In a group of the consumer protocol (`groups/classic_members.py`) the answer does not wait, the generation is the
   member's epoch and no member leads: the broker assigns.
 - v0 has no rebalance timeout: the session timeout is used. The reason (v8) is logged.
+- Permission: READ on the group.
 """
 
 import logging
@@ -23,7 +24,7 @@ from headrace.groups.classic_protocol import Joined, JoinRequest
 from headrace.kafka.deferred_answers import answer_with
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
-from headrace.kafka.permissions import READ_GROUP
+from headrace.kafka.permissions import READ_GROUP, not_authorized
 from headrace.model.errors import GroupFull, MemberIdRequired
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE, to_ms
@@ -43,6 +44,8 @@ log = logging.getLogger(__name__)
 @handles(KEY, 0, 9, needs=(READ_GROUP,))
 def join_group(ctx: Context, request: "JoinGroupRequest") -> "JoinGroupResponse | Deferred[JoinGroupResponse]":
     groups = ctx.services.groups
+    if not ctx.allows(READ_GROUP, request.group_id):
+        return _answer(ctx, "", Result(error=not_authorized(READ_GROUP, request.group_id)))
     instance_id = getattr(request, "group_instance_id", None)
     session_timeout_ms = to_ms(request.session_timeout)
     rebalance_timeout = getattr(request, "rebalance_timeout", None)

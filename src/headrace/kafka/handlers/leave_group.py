@@ -2,6 +2,7 @@
 
 From v3 on several may leave together, each named by its member id or, if static, by its instance id alone (which is how
 an operator removes it); each has its own result. Before v3 there is one member, whose result is that of the request.
+Permission: READ on the group, else the error is that of the request.
 """
 
 import logging
@@ -13,7 +14,7 @@ from headrace.coordinator.result import Result
 from headrace.kafka.deferred_answers import answer_with
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
-from headrace.kafka.permissions import READ_GROUP
+from headrace.kafka.permissions import READ_GROUP, not_authorized
 from headrace.model.errors import HeadraceError, UnknownMember
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 
 @handles(KEY, 0, 5, needs=(READ_GROUP,))
 def leave_group(ctx: Context, request: "LeaveGroupRequest") -> "LeaveGroupResponse | Deferred[LeaveGroupResponse]":
+    if not ctx.allows(READ_GROUP, request.group_id):
+        return _answer(ctx, [], Result(error=not_authorized(READ_GROUP, request.group_id)))
     members = getattr(request, "members", None)
     if members is None:
         leaving: list[tuple[str, str | None]] = [(cast("EarlyLeaveGroupRequest", request).member_id, None)]

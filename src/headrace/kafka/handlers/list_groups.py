@@ -1,6 +1,7 @@
 """ListGroups (16), versions 0-5: the groups that this broker coordinates, of either protocol.
 
-v4 filters by state, v5 by type, both case-insensitively; no filter means all.
+v4 filters by state, v5 by type, both case-insensitively; no filter means all. Permission: DESCRIBE on the cluster shows
+all groups, else only those with DESCRIBE on the group are listed; there is no error.
 """
 
 from typing import TYPE_CHECKING
@@ -32,6 +33,8 @@ def list_groups(ctx: Context, request: "ListGroupsRequest") -> "ListGroupsRespon
         groups = ctx.services.groups.listed()
     except HeadraceError as failure:
         error = error_code(failure)
+    if not ctx.shows(DESCRIBE_CLUSTER):
+        groups = [group for group in groups if ctx.shows(DESCRIBE_GROUP, group.group_id)]
     return make(
         schema.ListGroupsResponse,
         throttle_time=NO_THROTTLE,

@@ -2,6 +2,9 @@
 
 A topic that a member of the group subscribes to is GROUP_SUBSCRIBED_TO_TOPIC; a group with members that are not
 consumers is NON_EMPTY_GROUP, as its subscriptions are unknown.
+
+Permissions: DELETE on the group, READ on each topic; the partitions of a topic without it are
+TOPIC_AUTHORIZATION_FAILED, whether or not it exists.
 """
 
 from typing import TYPE_CHECKING
@@ -13,8 +16,10 @@ from headrace.groups.machine import Refused
 from headrace.kafka.deferred_answers import answer_with
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
-from headrace.kafka.permissions import DELETE_GROUP, READ_TOPIC
+from headrace.kafka.forbidden_topics import forbidden_topics
+from headrace.kafka.permissions import DELETE_GROUP, READ_TOPIC, not_authorized
 from headrace.kafka.topic_keys import TopicKeys
+from headrace.model.errors import HeadraceError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 from headrace.runtime.deferred import Deferred
@@ -30,24 +35,31 @@ KEY = 47
 def offset_delete(
     ctx: Context, request: "OffsetDeleteRequest"
 ) -> "OffsetDeleteResponse | Deferred[OffsetDeleteResponse]":
+    if not ctx.allows(DELETE_GROUP, request.group_id):
+        return _refused(ctx, not_authorized(DELETE_GROUP, request.group_id))
     keys = TopicKeys(ctx.services.metadata.image)
+    forbidden = forbidden_topics(ctx, READ_TOPIC, (topic.name for topic in request.topics))
     places = [
         (topic.name, one.partition_index)
         for topic in request.topics
         for one in topic.partitions
-        if keys.problem(topic, one.partition_index) is None
+        if topic.name not in forbidden and keys.problem(topic, one.partition_index) is None
     ]
 
     def answer(result: Result[Refused]) -> "OffsetDeleteResponse":
-        refused = {} if result.error is not None else result.get()
+        if result.error is not None:
+            return _refused(ctx, result.error)
+        refused = result.get()
 
         def outcome(topic: "OffsetDeleteRequestTopic", index: int) -> ErrorCode:
+            if topic.name in forbidden:
+                return ErrorCode.topic_authorization_failed
             problem = keys.problem(topic, index) or refused.get((topic.name, index))
             return ErrorCode.none if problem is None else error_code(problem)
 
         return make(
             ctx.schema.OffsetDeleteResponse,
-            error_code=ErrorCode.none if result.error is None else error_code(result.error),
+            error_code=ErrorCode.none,
             throttle_time=NO_THROTTLE,
             topics=tuple(
                 make(
@@ -63,8 +75,11 @@ def offset_delete(
                     ),
                 )
                 for topic in request.topics
-                if result.error is None
             ),
         )
 
     return answer_with(ctx.services.groups.delete_offsets(request.group_id, places), answer)
+
+
+def _refused(ctx: Context, error: HeadraceError) -> "OffsetDeleteResponse":
+    return make(ctx.schema.OffsetDeleteResponse, error_code=error_code(error), throttle_time=NO_THROTTLE, topics=())

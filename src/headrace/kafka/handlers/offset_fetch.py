@@ -6,6 +6,9 @@
   UNSTABLE_OFFSET_COMMIT, and the client retries.
 - From v8 on a request has several groups, from v9 on the member that asks, from v10 on topics by id.
 - Only offsets whose record is committed are returned.
+- Permissions: DESCRIBE on each group, else it is GROUP_AUTHORIZATION_FAILED; DESCRIBE on each topic, else its
+  partitions are TOPIC_AUTHORIZATION_FAILED, whether or not it exists. Of all topics (null), those without it are left
+  out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,10 +19,12 @@ from kio.schema.errors import ErrorCode
 from headrace.coordinator.result import Result
 from headrace.groups.machine import Fetched
 from headrace.groups.records import OffsetValue
+from headrace.groups.replies import done
 from headrace.kafka.deferred_answers import answer_with_all
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
-from headrace.kafka.permissions import DESCRIBE_GROUP, DESCRIBE_TOPIC
+from headrace.kafka.forbidden_topics import forbidden_topics
+from headrace.kafka.permissions import DESCRIBE_GROUP, DESCRIBE_TOPIC, not_authorized
 from headrace.kafka.topic_keys import TopicKeys
 from headrace.model.errors import HeadraceError, UnknownTopicId
 from headrace.protocol.codec import make
@@ -47,10 +52,19 @@ def offset_fetch(ctx: Context, request: "OffsetFetchRequest") -> "OffsetFetchRes
     # A request of an early version is itself the only group.
     groups = [cast("OffsetFetchRequestGroup", request)] if ctx.version < _GROUPS_FROM else list(request.groups)
     waited: list[Deferred[Result[Offsets]]] = []
+    forbidden: frozenset[str] = frozenset()
     for group in groups:
+        if not ctx.allows(DESCRIBE_GROUP, group.group_id):
+            waited.append(done(Result(error=not_authorized(DESCRIBE_GROUP, group.group_id))))
+            continue
         wanted: Mapping[str, Sequence[int]] | None = None
         if group.topics is not None:
-            wanted = {name: topic.partition_indexes for topic in group.topics if (name := keys.name_of(topic))}
+            forbidden |= forbidden_topics(ctx, DESCRIBE_TOPIC, map(keys.name_of, group.topics))
+            wanted = {
+                name: topic.partition_indexes
+                for topic in group.topics
+                if (name := keys.name_of(topic)) and name not in forbidden
+            }
         waited.append(
             ctx.services.groups.fetch(
                 group.group_id,
@@ -62,7 +76,7 @@ def offset_fetch(ctx: Context, request: "OffsetFetchRequest") -> "OffsetFetchRes
         )
 
     def answer(results: list[Result[Offsets]]) -> "OffsetFetchResponse":
-        answers = [_group(ctx, keys, group, result) for group, result in zip(groups, results, strict=True)]
+        answers = [_group(ctx, keys, forbidden, group, result) for group, result in zip(groups, results, strict=True)]
         if ctx.version < _GROUPS_FROM:
             return make(ctx.schema.OffsetFetchResponse, throttle_time=NO_THROTTLE, **answers[0])
         return make(
@@ -78,7 +92,11 @@ def offset_fetch(ctx: Context, request: "OffsetFetchRequest") -> "OffsetFetchRes
 
 
 def _group(
-    ctx: Context, keys: TopicKeys, group: "OffsetFetchRequestGroup", result: Result[Offsets]
+    ctx: Context,
+    keys: TopicKeys,
+    forbidden: frozenset[str],
+    group: "OffsetFetchRequestGroup",
+    result: Result[Offsets],
 ) -> dict[str, object]:
     code = ErrorCode.none if result.error is None else error_code(result.error)
     if result.error is not None:
@@ -90,7 +108,9 @@ def _group(
         return {"error_code": code, "topics": tuple(topics)}
     offsets = result.get()
     if group.topics is None:
-        topics = [_topic(ctx, keys.by_name(name), found) for name, found in offsets.items()]
+        topics = [
+            _topic(ctx, keys.by_name(name), found) for name, found in offsets.items() if ctx.shows(DESCRIBE_TOPIC, name)
+        ]
     else:
         topics = []
         for topic in group.topics:
@@ -98,6 +118,9 @@ def _group(
             if name is None:
                 unknown: Fetched = UnknownTopicId(f"there is no topic with the id {topic.topic_id}")
                 topics.append(_topic(ctx, keys.fields(topic), dict.fromkeys(topic.partition_indexes, unknown)))
+            elif name in forbidden:
+                denied: Fetched = not_authorized(DESCRIBE_TOPIC, name)
+                topics.append(_topic(ctx, keys.fields(topic), dict.fromkeys(topic.partition_indexes, denied)))
             else:
                 found = offsets[name]
                 topics.append(

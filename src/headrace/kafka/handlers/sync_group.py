@@ -4,6 +4,7 @@
   assignment that a member has received.
 - In a group of the consumer protocol no member waits: the broker assigns.
 - From v5 on the request has the group's protocol; a different one is INCONSISTENT_GROUP_PROTOCOL.
+- Permission: READ on the group.
 """
 
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from headrace.groups.offsets import Committer
 from headrace.kafka.deferred_answers import answer_with
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
-from headrace.kafka.permissions import READ_GROUP
+from headrace.kafka.permissions import READ_GROUP, not_authorized
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 from headrace.runtime.deferred import Deferred
@@ -30,6 +31,8 @@ KEY = 14
 
 @handles(KEY, 0, 5, needs=(READ_GROUP,))
 def sync_group(ctx: Context, request: "SyncGroupRequest") -> "SyncGroupResponse | Deferred[SyncGroupResponse]":
+    if not ctx.allows(READ_GROUP, request.group_id):
+        return _answer(ctx, Result(error=not_authorized(READ_GROUP, request.group_id)))
     by = Committer(request.member_id, getattr(request, "group_instance_id", None), request.generation_id)
     protocol = (getattr(request, "protocol_type", None), getattr(request, "protocol_name", None))
     assignments = {one.member_id: one.assignment for one in request.assignments}
