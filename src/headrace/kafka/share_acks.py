@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from headrace.kafka.dispatch import Context
+from headrace.kafka.forbidden_topics import forbidden_topics
+from headrace.kafka.permissions import READ_TOPIC, not_authorized
 from headrace.kafka.share_sessions import SharePlace, ShareSession
 from headrace.model.errors import HeadraceError, ProtocolError, UnknownTopicId
 from headrace.queues.share.acks import AckBatch, AckType
@@ -45,20 +47,33 @@ async def acknowledge(
     ctx: Context, session: ShareSession, batches_by_place: Mapping[SharePlace, list[AckBatch]], *, may_renew: bool
 ) -> Outcomes:
     """Apply all acknowledgements, the partitions concurrently."""
-    places = list(batches_by_place)
+    places, names = list(batches_by_place), ctx.services.metadata.image.topic_names
+    forbidden = forbidden_topics(ctx, READ_TOPIC, (names.get(place.topic_id) for place in places))
     results = await asyncio.gather(
-        *(_acknowledge(ctx, session, place, batches_by_place[place], may_renew=may_renew) for place in places)
+        *(
+            _acknowledge(ctx, session, place, batches_by_place[place], forbidden, may_renew=may_renew)
+            for place in places
+        )
     )
     return dict(zip(places, results, strict=True))
 
 
 async def _acknowledge(
-    ctx: Context, session: ShareSession, place: SharePlace, batches: list[AckBatch], *, may_renew: bool
+    ctx: Context,
+    session: ShareSession,
+    place: SharePlace,
+    batches: list[AckBatch],
+    forbidden: frozenset[str],
+    *,
+    may_renew: bool,
 ) -> HeadraceError | None:
     try:
         check(batches, may_renew=may_renew)
-        if ctx.services.metadata.image.topic_by_id(place.topic_id) is None:
+        topic = ctx.services.metadata.image.topic_by_id(place.topic_id)
+        if topic is None:
             raise UnknownTopicId(f"there is no topic with id {place.topic_id}")
+        if topic.name in forbidden:
+            raise not_authorized(READ_TOPIC, topic.name)
         opened = await ctx.services.shares.open(SharePartitionId(*place, session.group_id))
         await opened.acknowledge(batches, session.member_id)
     except HeadraceError as error:

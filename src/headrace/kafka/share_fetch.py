@@ -17,7 +17,9 @@ from kio.static.primitive import Records
 
 from headrace.kafka.dispatch import Context
 from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.forbidden_topics import forbidden_topics
 from headrace.kafka.leaders import LEADER_ERRORS, current_leader, endpoints_of
+from headrace.kafka.permissions import READ_TOPIC, not_authorized
 from headrace.kafka.share_acks import Outcomes
 from headrace.kafka.share_sessions import SharePlace, ShareSession
 from headrace.model.errors import (
@@ -121,7 +123,15 @@ class ShareFetch:
         shares, group_id = self._ctx.services.shares, self._session.group_id
         self._wait_no_more()
         found: dict[SharePlace, SharePartition] = {}
+        names = self._ctx.services.metadata.image.topic_names
+        # Checked at each look, since a permission may be revoked while the fetch waits.
+        forbidden = forbidden_topics(
+            self._ctx, READ_TOPIC, (names.get(place.topic_id) for place in self._session.places)
+        )
         for place in self._session.places:
+            if forbidden and names.get(place.topic_id) in forbidden:
+                self.errors[place] = not_authorized(READ_TOPIC, names[place.topic_id])
+                continue
             try:
                 opened = shares.current(SharePartitionId(*place, group_id))
                 if opened is None:

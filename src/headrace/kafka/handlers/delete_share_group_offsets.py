@@ -2,6 +2,9 @@
 
 The group must have no members (NON_EMPTY_GROUP). When it reads a topic again, it starts by `share.auto.offset.reset`. A
 topic in which it has no offsets is UNKNOWN_TOPIC_OR_PARTITION.
+
+Permissions: DELETE on the group, READ on each topic; one without it is TOPIC_AUTHORIZATION_FAILED, whether or not it
+exists.
 """
 
 from typing import TYPE_CHECKING
@@ -32,6 +35,7 @@ async def delete_share_group_offsets(
     ctx: Context, request: "DeleteShareGroupOffsetsRequest"
 ) -> "DeleteShareGroupOffsetsResponse":
     try:
+        ctx.require(DELETE_GROUP, request.group_id)
         group = without_members(ctx, request.group_id)
     except HeadraceError as error:
         return _answer(ctx, (), error)
@@ -42,6 +46,7 @@ async def _topic(ctx: Context, group: ShareGroup, name: str) -> "DeleteShareGrou
     topic = None
     problem: HeadraceError | None = None
     try:
+        ctx.require(READ_TOPIC, name)
         topic = topic_named(ctx, name)
         if topic.topic_id not in group.about.begun:
             raise UnknownTopic(f"the share group {group.group_id} has no offsets in {name}")

@@ -3,6 +3,9 @@
 - Answered by the group's coordinator, which asks the partitions' leaders.
 - A partition that the group has not started, or that does not exist, has the start offset -1. v1 has the lag: the
   number of offsets from there on that the group has not finished.
+- Permissions: DESCRIBE on each group, else it is GROUP_AUTHORIZATION_FAILED; DESCRIBE on each topic, else its
+  partitions are TOPIC_AUTHORIZATION_FAILED, whether or not it exists. Of all topics (null), those without it are left
+  out.
 """
 
 import asyncio
@@ -14,7 +17,8 @@ from kio.schema.errors import ErrorCode
 from headrace.groups.share import ShareGroup
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
-from headrace.kafka.permissions import DESCRIBE_GROUP, DESCRIBE_TOPIC
+from headrace.kafka.forbidden_topics import forbidden_topics
+from headrace.kafka.permissions import DESCRIBE_GROUP, DESCRIBE_TOPIC, not_authorized
 from headrace.kafka.share_offsets import position
 from headrace.model.errors import HeadraceError
 from headrace.model.ids import TopicId, TopicName
@@ -51,13 +55,17 @@ async def _group(
     topics: tuple[DescribeShareGroupOffsetsResponseTopic, ...] = ()
     problem: HeadraceError | None = None
     try:
+        ctx.require(DESCRIBE_GROUP, asked.group_id)
         group = ctx.services.groups.share(asked.group_id)
+        forbidden = forbidden_topics(ctx, DESCRIBE_TOPIC, (each.topic_name for each in asked.topics or ()))
         wanted = (
             _begun(ctx, group)
             if asked.topics is None
             else [(each.topic_name, each.partitions) for each in asked.topics]
         )
-        topics = tuple(await asyncio.gather(*(_topic(ctx, group, name, partitions) for name, partitions in wanted)))
+        topics = tuple(
+            await asyncio.gather(*(_topic(ctx, group, name, partitions, forbidden) for name, partitions in wanted))
+        )
     except HeadraceError as error:
         problem = error
     return make(
@@ -72,12 +80,24 @@ async def _group(
 def _begun(ctx: Context, group: ShareGroup) -> list[tuple[str, Sequence[int]]]:
     image = ctx.services.metadata.image
     topics = (image.topic_by_id(TopicId(topic_id)) for topic_id in group.about.begun)
-    return [(topic.name, range(len(topic.partitions))) for topic in topics if topic is not None]
+    return [
+        (topic.name, range(len(topic.partitions)))
+        for topic in topics
+        if topic is not None and ctx.shows(DESCRIBE_TOPIC, topic.name)
+    ]
 
 
 async def _topic(
-    ctx: Context, group: ShareGroup, name: str, partitions: Sequence[int]
+    ctx: Context, group: ShareGroup, name: str, partitions: Sequence[int], forbidden: frozenset[str]
 ) -> "DescribeShareGroupOffsetsResponseTopic":
+    if name in forbidden:
+        error = not_authorized(DESCRIBE_TOPIC, name)
+        return make(
+            ctx.schema.DescribeShareGroupOffsetsResponseTopic,
+            topic_name=name,
+            topic_id=None,
+            partitions=tuple(_partition(ctx, index, error) for index in partitions),
+        )
     topic = ctx.services.metadata.image.topics.get(TopicName(name))
     found = await asyncio.gather(*(position(ctx, group, topic, index) for index in partitions))
     return make(

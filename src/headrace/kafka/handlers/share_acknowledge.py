@@ -5,6 +5,8 @@
 - All or nothing for each partition: INVALID_RECORD_STATE if the member has not acquired one of the records.
 - Answered when the acknowledgement is committed: an accepted or rejected record is never redelivered.
 - Needs a session that a ShareFetch began. Epoch -1 ends it, and the member's remaining records are released at once.
+- Permissions: READ on the group, else nothing is done; READ on each topic, else its partitions are
+  TOPIC_AUTHORIZATION_FAILED.
 """
 
 from datetime import timedelta
@@ -60,6 +62,7 @@ def _session(ctx: Context, request: "ShareAcknowledgeRequest") -> ShareSession:
     sessions, epoch = ctx.services.share_sessions, request.share_session_epoch
     if not request.group_id or not request.member_id:
         raise ProtocolError("a share acknowledgement must name its group and its member")
+    ctx.require(READ_GROUP, request.group_id)
     if epoch == FINAL:
         return sessions.end(request.group_id, request.member_id)
     if epoch <= INITIAL:

@@ -10,6 +10,8 @@
 - A request that renews (v2, KIP-1222) fetches nothing; its limits must be 0.
 - Acknowledgements are answered when they are committed. A record that the member has not acquired is
   INVALID_RECORD_STATE, and then none of the request's acknowledgements for its partition are applied.
+- Permissions: READ on the group, else nothing is done. READ on each topic of the session, checked at each request and
+  again when it has waited, and of the acknowledgements; else the partition is TOPIC_AUTHORIZATION_FAILED.
 """
 
 from functools import partial
@@ -35,7 +37,7 @@ KEY = 78
 @handles(KEY, 1, 2, needs=(READ_GROUP, READ_TOPIC))
 def share_fetch(ctx: Context, request: "ShareFetchRequest") -> "ShareFetchResponse | Deferred[ShareFetchResponse]":
     try:
-        session = _session(ctx, request, *_checked(request))
+        session = _session(ctx, request, *_checked(ctx, request))
     except HeadraceError as error:
         return answer(ctx, error=error)
     session.end_wait()
@@ -68,10 +70,11 @@ async def _work(
     return answer(ctx, lock_timeout_ms=settings.share_record_lock_duration_ms, fetched=fetch, acknowledged=outcomes)
 
 
-def _checked(request: "ShareFetchRequest") -> tuple[str, str]:
-    """Return the group and the member of a valid request; raises `ProtocolError` for an invalid one."""
+def _checked(ctx: Context, request: "ShareFetchRequest") -> tuple[str, str]:
+    """Return the group and the member of a valid request; raises the error of an invalid or forbidden one."""
     if not request.group_id or not request.member_id:
         raise ProtocolError("a share fetch must name its group and its member")
+    ctx.require(READ_GROUP, request.group_id)
     if request.share_session_epoch < FINAL:
         raise ProtocolError(f"the share session epoch {request.share_session_epoch} has no meaning")
     if request.share_session_epoch == INITIAL and acknowledgements(request):
