@@ -30,6 +30,7 @@ from headrace.groups.group import JOIN, LEAVE, Beat, Effects, GroupLimits, Now, 
 from headrace.groups.offsets import Committer
 from headrace.groups.patterns import topic_pattern
 from headrace.groups.subscription import CONSUMER
+from headrace.groups.targets import TopicFilter
 from headrace.model.errors import (
     GroupError,
     HeadraceError,
@@ -62,6 +63,8 @@ class Heartbeat(NamedTuple):
     """The partitions that it owns."""
     client_id: str = ""
     client_host: str = ""
+    topic_filter: TopicFilter | None = None
+    """The topics that a pattern of the member may match; None for all."""
 
     @property
     def is_full(self) -> bool:
@@ -109,7 +112,7 @@ class ConsumerGroup(EpochGroup[ConsumerValue, ConsumerMember, Assignment]):
             return self._leave(beat, image, waiter, now)
         draft = self._roster.draft()
         before = self._roster.enter(beat, draft)
-        after = self._roster.step(draft, before, _updated(before.about, beat), beat.owned, image)
+        after = self._roster.step(draft, before, _updated(before.about, beat), beat.owned, image, beat.topic_filter)
         self._roster.heard_of(before, after, now)
         sends_assignment = beat.epoch == JOIN or beat.is_full or after.assigned != before.assigned
         response = Beat(after.member_id, after.epoch, after.assigned if sends_assignment else None)

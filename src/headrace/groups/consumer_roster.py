@@ -13,7 +13,7 @@ from headrace.groups.conversion import to_classic
 from headrace.groups.epoch_members import reconcile
 from headrace.groups.epoch_roster import EpochRoster
 from headrace.groups.group import Convert, Effects, GroupLimits, Now
-from headrace.groups.targets import SubscribedTopics, aim
+from headrace.groups.targets import SubscribedTopics, TopicFilter, aim
 from headrace.model.image import ClusterImage
 
 
@@ -46,13 +46,15 @@ class ConsumerRoster(EpochRoster[ConsumerValue, ConsumerMember, Assignment]):
         wants: SubscriptionValue,
         owned: Assignment | None,
         image: ClusterImage,
+        topic_filter: TopicFilter | None = None,
     ) -> ConsumerMember:
         """Apply a member's subscription and owned partitions: compute a new target if needed, and reconcile the member
-        by one step."""
+        by one step. `topic_filter` has the topics that its pattern may match; None for all."""
         member = replace(before, about=wants)
         is_new = before.member_id not in draft.members
         draft.put(member)
-        if is_new or (before.about.topics, before.about.pattern) != (wants.topics, wants.pattern):
+        sees_other_topics = self.topics.restrict(member, topic_filter, image)
+        if is_new or sees_other_topics or (before.about.topics, before.about.pattern) != (wants.topics, wants.pattern):
             draft.bump()
             self.topics.forget()
         self.topics.follow(image, draft)

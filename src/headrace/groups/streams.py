@@ -15,7 +15,7 @@ rejoins. A static member that leaves temporarily retains its tasks for the sessi
 instance id replaces it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -71,6 +71,8 @@ class StreamsHeartbeat(NamedTuple):
     """The epoch of the endpoints in the last response that it got."""
     client_id: str = ""
     client_host: str = ""
+    not_creatable: Callable[[Sequence[str]], Collection[str]] = lambda _: ()
+    """Returns those of the given topics that the member is not allowed to create."""
 
 
 class StreamsBeat(NamedTuple):
@@ -174,9 +176,12 @@ class StreamsGroup(EpochGroup[StreamsValue, StreamsMember, TaskSet]):
         if beat.shuts_down:
             self._shut_down_by = beat.member_id
         response = self._response(beat, before, after, draft, configured)
+        forbidden = _forbidden(beat, configured)
+        if forbidden is not None:
+            configured = configured._replace(problem=forbidden)
         statuses = tuple(self._statuses(after, topology, configured, is_delayed=is_delayed))
         effects: Effects = [Outcome(draft.records(), [Reply(waiter, Result(response._replace(statuses=statuses)))])]
-        if configured.missing:
+        if configured.missing and forbidden is None:
             effects.append(CreateTopics(self.group_id, configured.missing))
         return effects
 
@@ -297,6 +302,17 @@ class StreamsGroup(EpochGroup[StreamsValue, StreamsMember, TaskSet]):
             )
             statuses.append(GroupStatus(StatusCode.SHUTDOWN_APPLICATION, detail))
         return statuses
+
+
+def _forbidden(beat: StreamsHeartbeat, configured: Configured) -> GroupStatus | None:
+    """Return the status of a group with missing topics that the member is not allowed to create; None if it may."""
+    if not configured.missing:
+        return None
+    denied = beat.not_creatable([topic.name for topic in configured.missing])
+    if not denied or configured.problem is None:
+        return None
+    detail = f"{configured.problem.detail}; Unauthorized to CREATE on topics {', '.join(sorted(denied))}."
+    return configured.problem._replace(detail=detail)
 
 
 def check_streams_request(beat: StreamsHeartbeat) -> None:

@@ -80,6 +80,11 @@ def required_topics(topology: TopologyValue) -> set[str]:
     }
 
 
+def named_topics(topology: TopologyValue) -> set[str]:
+    """Return all topics that a topology names, including repartition topics that it writes to."""
+    return required_topics(topology).union(*(one.repartition_sink_topics for one in topology.subtopologies))
+
+
 def check_topology(topology: TopologyValue) -> None:
     """Refuse a topology that cannot have tasks with any topics, by `InvalidTopology`."""
     if not topology.subtopologies:

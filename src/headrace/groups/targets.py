@@ -1,13 +1,14 @@
 """The target assignment of a consumer group, and the topics that its members subscribe to. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from uuid import UUID
 
 from headrace.groups.assignors import ASSIGNORS, Subscriber
 from headrace.groups.consumer_member import ConsumerMember
-from headrace.groups.consumer_records import ConsumerValue, SubscriptionValue
+from headrace.groups.consumer_records import ConsumerValue
 from headrace.groups.consumer_state import ConsumerDraft, ConsumerState
 from headrace.groups.patterns import topic_pattern
 from headrace.model.ids import TopicName
@@ -15,13 +16,51 @@ from headrace.model.image import ClusterImage, TopicImage
 from headrace.model.invariants import invariant
 
 
+@dataclass(frozen=True, slots=True)
+class TopicFilter:
+    """The topics that a client may see, by one version of the access rules."""
+
+    rules: object
+    """The access rules: another object after each change of them."""
+    client: Hashable
+    """The client, as the rules identify it."""
+    shows: Callable[[str], bool] = field(compare=False)
+
+
 class SubscribedTopics:
-    """The topics that subscriptions match in the last image."""
+    """The topics that subscriptions match in the last image.
+
+    A pattern matches only topics that its member may see: each member has the filter of its last heartbeat. Filters are
+    not persisted. A target may therefore have topics that a member must not see until its next heartbeat, which
+    computes a new one before it is answered.
+    """
 
     def __init__(self) -> None:
         self._image: ClusterImage | None = None
-        self._matching: dict[str, tuple[TopicImage, ...]] = {}
+        self._matching: dict[tuple[str, TopicFilter | None], tuple[TopicImage, ...]] = {}
+        self._filters: dict[str, TopicFilter] = {}
+        """The filters of members; one without an entry may see all topics."""
         self._is_checked = False
+
+    def restrict(self, member: ConsumerMember, topic_filter: TopicFilter | None, image: ClusterImage) -> bool:
+        """Set the filter of a member. Returns whether its pattern matches other topics by that."""
+        before = self._filters.get(member.member_id)
+        if before == topic_filter:
+            return False
+        if topic_filter is None:
+            del self._filters[member.member_id]
+        else:
+            self._filters[member.member_id] = topic_filter
+        pattern = member.about.pattern
+        if pattern is None:
+            return False
+        self._look_at(image)
+        return self._matches(pattern, before, image) != self._matches(pattern, topic_filter, image)
+
+    def retain(self, member_ids: Collection[str]) -> None:
+        """Drop the filters of all other members."""
+        if self._filters.keys() - member_ids:
+            self._filters = {name: each for name, each in self._filters.items() if name in member_ids}
 
     def forget(self) -> None:
         """Note that subscriptions changed, so that the topics are compared again."""
@@ -52,28 +91,33 @@ class SubscribedTopics:
             self._matching.clear()
             self._is_checked = False
 
-    def of(self, wants: SubscriptionValue) -> Iterator[TopicImage]:
-        """Yield the existing topics of a subscription."""
+    def of(self, member: ConsumerMember) -> Iterator[TopicImage]:
+        """Yield the existing topics of a member's subscription."""
         assert self._image is not None
+        wants = member.about
         for name in wants.topics:
             topic = self._image.topics.get(TopicName(name))
             if topic is not None:
                 yield topic
         if wants.pattern is not None:
-            yield from self._matches(wants.pattern, self._image)
+            yield from self._matches(wants.pattern, self._filters.get(member.member_id), self._image)
 
-    def _matches(self, text: str, image: ClusterImage) -> tuple[TopicImage, ...]:
-        found = self._matching.get(text)
+    def _matches(self, text: str, topic_filter: TopicFilter | None, image: ClusterImage) -> tuple[TopicImage, ...]:
+        key = text, topic_filter
+        found = self._matching.get(key)
         if found is None:
-            pattern = topic_pattern(text)
-            found = tuple(
-                topic for name, topic in image.topics.items() if not topic.is_internal and pattern.matches(name)
-            )
-            self._matching[text] = found
+            if topic_filter is None:
+                pattern = topic_pattern(text)
+                found = tuple(
+                    topic for name, topic in image.topics.items() if not topic.is_internal and pattern.matches(name)
+                )
+            else:
+                found = tuple(topic for topic in self._matches(text, None, image) if topic_filter.shows(topic.name))
+            self._matching[key] = found
         return found
 
     def _hash(self, members: Iterable[ConsumerMember]) -> bytes:
-        topics = {topic.topic_id: topic for member in members for topic in self.of(member.about)}
+        topics = {topic.topic_id: topic for member in members for topic in self.of(member)}
         digest = blake2b(digest_size=8)
         for topic_id in sorted(topics):
             digest.update(topic_id.bytes + len(topics[topic_id].partitions).to_bytes(4))
@@ -82,10 +126,11 @@ class SubscribedTopics:
 
 def aim(draft: ConsumerDraft, topics: SubscribedTopics, default_assignor: str) -> None:
     """Compute the target for the group's epoch."""
+    topics.retain(draft.members.keys())
     counts: dict[UUID, int] = {}
     subscribers: dict[str, Subscriber] = {}
     for member_id, member in draft.members.items():
-        wanted: dict[UUID, int] = {topic.topic_id: len(topic.partitions) for topic in topics.of(member.about)}
+        wanted: dict[UUID, int] = {topic.topic_id: len(topic.partitions) for topic in topics.of(member)}
         counts.update(wanted)
         held = draft.targets.get(member_id, frozenset())
         subscribers[member_id] = Subscriber(frozenset(wanted), held, member.about.instance_id)

@@ -2,13 +2,16 @@
 
 A group that does not exist, or is of the classic protocol, is GROUP_ID_NOT_FOUND; DescribeGroups shows the latter.
 From v1 on the answer has each member's protocol: a consumer group may have members of the classic one.
+
+Permissions: DESCRIBE on each group, and on each topic that its members have or are to have; else the group is
+GROUP_AUTHORIZATION_FAILED or TOPIC_AUTHORIZATION_FAILED, and nothing of it is described.
 """
 
 from typing import TYPE_CHECKING
 
 from headrace.groups.consumer_records import stored
 from headrace.kafka.dispatch import Context, handles
-from headrace.kafka.group_answers import describe_groups, described_assignment
+from headrace.kafka.group_answers import check_assignments, describe_groups, described_assignment
 from headrace.kafka.permissions import DESCRIBE_GROUP, DESCRIBE_TOPIC
 from headrace.protocol.codec import make
 
@@ -28,6 +31,14 @@ def consumer_group_describe(ctx: Context, request: "ConsumerGroupDescribeRequest
 
 def _described(ctx: Context, group_id: str) -> dict[str, object]:
     group = ctx.services.groups.consumer(group_id)
+    check_assignments(
+        ctx,
+        (
+            stored(assignment)
+            for member in group.members
+            for assignment in (member.assigned, group.target_of(member.member_id))
+        ),
+    )
     return {
         "group_state": group.state_name,
         "group_epoch": group.epoch,

@@ -7,6 +7,9 @@
 - A group of the classic protocol becomes a consumer group when a member joins with this API, and its members stay in it
   (KIP-848, "online migration"). If it has members and `group.consumer.migration.policy` forbids that, or they are not
   consumers, the member is refused with GROUP_ID_NOT_FOUND.
+- Permissions: READ on the group; DESCRIBE on each topic that a subscription names, else TOPIC_AUTHORIZATION_FAILED,
+  whether or not it exists, and the subscription does not change. A pattern matches only topics with DESCRIBE: of each
+  member its own, as of its last heartbeat. (Kafka applies those of the member whose heartbeat resolves the pattern.)
 """
 
 from typing import TYPE_CHECKING
@@ -18,10 +21,13 @@ from headrace.groups.assignors import Assignment
 from headrace.groups.consumer import Heartbeat
 from headrace.groups.consumer_records import restored
 from headrace.groups.group import JOIN, Beat
+from headrace.groups.targets import TopicFilter
 from headrace.kafka.deferred_answers import answer_with
 from headrace.kafka.dispatch import Context, handles
-from headrace.kafka.group_answers import heartbeat_answer, heartbeat_refused
+from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.group_answers import check_member, heartbeat_answer, heartbeat_refused
 from headrace.kafka.permissions import DESCRIBE_TOPIC, READ_GROUP
+from headrace.model.errors import NotAuthorized
 from headrace.protocol.units import to_ms
 from headrace.runtime.deferred import Deferred
 
@@ -41,6 +47,10 @@ def consumer_group_heartbeat(
         return heartbeat_refused(
             response, ErrorCode.unsupported_version, "group.coordinator.rebalance.protocols has no consumer"
         )
+    try:
+        check_member(ctx, request.group_id, request.subscribed_topic_names)
+    except NotAuthorized as error:
+        return heartbeat_refused(response, error_code(error), error_message(error))
     member_id = request.member_id
     if not member_id and ctx.version == 0 and request.member_epoch == JOIN:
         member_id = ctx.services.groups.new_member_id("consumer")
@@ -56,6 +66,7 @@ def consumer_group_heartbeat(
         owned=_owned(request.topic_partitions),
         client_id=ctx.header.client_id or "",
         client_host=ctx.peer.host,
+        topic_filter=_topic_filter(ctx),
     )
 
     def to_response(result: Result[Beat]) -> "ConsumerGroupHeartbeatResponse":
@@ -63,6 +74,17 @@ def consumer_group_heartbeat(
         return heartbeat_answer(ctx, response, result, settings.consumer_heartbeat_interval_ms)
 
     return answer_with(ctx.services.groups.consumer_heartbeat(request.group_id, beat), to_response)
+
+
+def _topic_filter(ctx: Context) -> TopicFilter | None:
+    """Return the filter of topics that the client may describe; None while authorization is off."""
+    authorizer, (principal, host, *_) = ctx.services.security.authorizer, ctx.peer.subject
+    if authorizer is None:
+        return None
+    operation, kind = DESCRIBE_TOPIC
+    return TopicFilter(
+        authorizer, (principal, host), lambda name: authorizer.allows(principal, host, operation, kind, name)
+    )
 
 
 def _owned(topics: "tuple[TopicPartitions, ...] | None") -> Assignment | None:

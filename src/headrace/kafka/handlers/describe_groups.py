@@ -42,16 +42,16 @@ def describe_groups(ctx: Context, request: "DescribeGroupsRequest") -> "Describe
             make(
                 ctx.schema.DescribedGroup,
                 group_id=group_id,
-                authorized_operations=_operations(ctx, group_id, fields) if asked else authorized_operations.NOT_ASKED,
+                authorized_operations=_operations(ctx, group_id, fields, asked=asked),
                 **fields,
             )
         )
     return make(ctx.schema.DescribeGroupsResponse, throttle_time=NO_THROTTLE, groups=tuple(groups))
 
 
-def _operations(ctx: Context, group_id: str, fields: dict[str, object]) -> int:
+def _operations(ctx: Context, group_id: str, fields: dict[str, object], *, asked: bool) -> int:
     is_denied = fields["error_code"] is ErrorCode.group_authorization_failed
-    return authorized_operations.on_group(ctx, group_id, not is_denied)
+    return authorized_operations.on_group(ctx, group_id, asked and not is_denied)
 
 
 def _described(ctx: Context, group: ClassicGroup) -> dict[str, object]:

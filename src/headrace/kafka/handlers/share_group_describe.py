@@ -1,13 +1,15 @@
 """ShareGroupDescribe (77), version 1: state, epochs and members of share groups (KIP-932).
 
-A group that does not exist, or is of another kind, is GROUP_ID_NOT_FOUND.
+A group that does not exist, or is of another kind, is GROUP_ID_NOT_FOUND. Permissions: DESCRIBE on each group, and on
+each topic that its members have; else the group is GROUP_AUTHORIZATION_FAILED or TOPIC_AUTHORIZATION_FAILED, and
+nothing of it is described.
 """
 
 from typing import TYPE_CHECKING
 
 from headrace.groups.share import ASSIGNOR
 from headrace.kafka.dispatch import Context, handles
-from headrace.kafka.group_answers import describe_groups, described_assignment
+from headrace.kafka.group_answers import check_assignments, describe_groups, described_assignment
 from headrace.kafka.permissions import DESCRIBE_GROUP, DESCRIBE_TOPIC
 from headrace.protocol.codec import make
 
@@ -26,6 +28,7 @@ def share_group_describe(ctx: Context, request: "ShareGroupDescribeRequest") -> 
 
 def _described(ctx: Context, group_id: str) -> dict[str, object]:
     group = ctx.services.groups.share(group_id)
+    check_assignments(ctx, (member.assigned for member in group.members.values()))
     return {
         "group_state": group.state_name,
         "group_epoch": group.about.epoch,

@@ -4,6 +4,8 @@
 - Answered when the resulting changes are committed: an epoch or an assignment that a member has received survives a
   crash.
 - A group of another kind is not converted: the member is refused with GROUP_ID_NOT_FOUND.
+- Permissions: READ on the group; DESCRIBE on each topic of a subscription, else TOPIC_AUTHORIZATION_FAILED, whether or
+  not it exists, and the subscription does not change.
 """
 
 from typing import TYPE_CHECKING
@@ -15,8 +17,10 @@ from headrace.groups.group import Beat
 from headrace.groups.share import ShareHeartbeat
 from headrace.kafka.deferred_answers import answer_with
 from headrace.kafka.dispatch import Context, handles
-from headrace.kafka.group_answers import heartbeat_answer, heartbeat_refused
+from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.group_answers import check_member, heartbeat_answer, heartbeat_refused
 from headrace.kafka.permissions import DESCRIBE_TOPIC, READ_GROUP
+from headrace.model.errors import NotAuthorized
 from headrace.runtime.deferred import Deferred
 
 if TYPE_CHECKING:
@@ -35,6 +39,10 @@ def share_group_heartbeat(
         return heartbeat_refused(
             response, ErrorCode.unsupported_version, "group.coordinator.rebalance.protocols has no share"
         )
+    try:
+        check_member(ctx, request.group_id, request.subscribed_topic_names)
+    except NotAuthorized as error:
+        return heartbeat_refused(response, error_code(error), error_message(error))
     beat = ShareHeartbeat(
         member_id=request.member_id,
         epoch=request.member_epoch,

@@ -3,6 +3,8 @@
 - A group that does not exist, or is of another kind, is GROUP_ID_NOT_FOUND.
 - The subtopologies are null while source topics are missing, or partition counts of topics do not match.
 - Below feature level 2: UNSUPPORTED_VERSION.
+- Permissions: DESCRIBE on each group, and on each topic of its topology; else the group is GROUP_AUTHORIZATION_FAILED
+  or TOPIC_AUTHORIZATION_FAILED, and nothing of it is described.
 """
 
 from typing import TYPE_CHECKING
@@ -13,10 +15,11 @@ from headrace.groups.streams import StreamsGroup
 from headrace.groups.streams_member import StreamsMember
 from headrace.groups.streams_records import InternalTopic, Subtopology, TopologyValue
 from headrace.groups.streams_tasks import Tasks, TaskSet, stored_tasks
-from headrace.groups.streams_topology import Configured
+from headrace.groups.streams_topology import Configured, named_topics
 from headrace.kafka import authorized_operations
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.forbidden_topics import check_described
 from headrace.kafka.permissions import DESCRIBE_GROUP, DESCRIBE_TOPIC
 from headrace.model.errors import HeadraceError
 from headrace.model.features import STREAMS_LEVEL, needed
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from kio.schema.streams_group_describe.v0.request import StreamsGroupDescribeRequest
     from kio.schema.streams_group_describe.v0.response import (
         Assignment,
+        DescribedGroup,
         Member,
         StreamsGroupDescribeResponse,
         TaskIds,
@@ -40,20 +44,20 @@ KEY = 89
 
 @handles(KEY, 0, 0, needs=(DESCRIBE_GROUP, DESCRIBE_TOPIC))
 def streams_group_describe(ctx: Context, request: "StreamsGroupDescribeRequest") -> "StreamsGroupDescribeResponse":
-    asked = request.include_authorized_operations
     return make(
         ctx.schema.StreamsGroupDescribeResponse,
         throttle_time=NO_THROTTLE,
         groups=tuple(
-            make(
-                ctx.schema.DescribedGroup,
-                group_id=group_id,
-                authorized_operations=authorized_operations.on_group(ctx, group_id, asked),
-                **_fields(ctx, group_id),
-            )
-            for group_id in request.group_ids
+            _group(ctx, group_id, asked=request.include_authorized_operations) for group_id in request.group_ids
         ),
     )
+
+
+def _group(ctx: Context, group_id: str, *, asked: bool) -> "DescribedGroup":
+    fields = _fields(ctx, group_id)
+    is_denied = fields["error_code"] in (ErrorCode.group_authorization_failed, ErrorCode.topic_authorization_failed)
+    operations = authorized_operations.on_group(ctx, group_id, asked and not is_denied)
+    return make(ctx.schema.DescribedGroup, group_id=group_id, authorized_operations=operations, **fields)
 
 
 def _fields(ctx: Context, group_id: str) -> dict[str, object]:
@@ -61,7 +65,10 @@ def _fields(ctx: Context, group_id: str) -> dict[str, object]:
     if level < STREAMS_LEVEL:
         return _not_described(ErrorCode.unsupported_version, needed("a streams group", STREAMS_LEVEL, level))
     try:
+        ctx.require(DESCRIBE_GROUP, group_id)
         group = ctx.services.groups.streams(group_id)
+        if group.topology is not None:
+            check_described(ctx, named_topics(group.topology))
     except HeadraceError as error:
         return _not_described(error_code(error), error_message(error))
     return {

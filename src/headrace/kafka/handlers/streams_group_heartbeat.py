@@ -10,13 +10,18 @@
 - The topology of a group with members is not changed: another one is STREAMS_INVALID_TOPOLOGY, one with a larger epoch
   STREAMS_INVALID_TOPOLOGY_EPOCH. A member with a smaller epoch is admitted without tasks (status STALE_TOPOLOGY).
 - Below feature level 2: UNSUPPORTED_VERSION.
+- Permissions: READ on the group; DESCRIBE on each topic of the topology, else TOPIC_AUTHORIZATION_FAILED, whether or
+  not it exists. Missing internal topics need CREATE on the cluster or on each of them: otherwise none is created, and
+  the status says which may not.
 
 Differences from Kafka 4.2: static members are admitted, and an empty group adopts the topology of the first member that
 joins. As there, patterns of source topics are INVALID_REQUEST, and there are no warm-up tasks: task offsets are
 ignored.
 """
 
+from collections.abc import Collection, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
@@ -26,11 +31,12 @@ from headrace.groups.streams import StreamsBeat, StreamsHeartbeat
 from headrace.groups.streams_endpoints import TopicPartitions
 from headrace.groups.streams_records import InternalTopic, Subtopology, TopologyValue
 from headrace.groups.streams_tasks import Tasks, TaskSet, restored_tasks, stored_tasks
-from headrace.groups.streams_topology import GroupStatus, StatusCode
+from headrace.groups.streams_topology import GroupStatus, StatusCode, named_topics
 from headrace.kafka.deferred_answers import answer_with
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
-from headrace.kafka.permissions import CREATE_TOPIC, DESCRIBE_TOPIC, READ_GROUP
+from headrace.kafka.forbidden_topics import forbidden_topics
+from headrace.kafka.permissions import CREATE_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC, READ_GROUP, not_authorized
 from headrace.model.errors import HeadraceError, InvalidTopology, ProtocolError
 from headrace.model.features import STREAMS_LEVEL, needed
 from headrace.protocol.codec import make
@@ -54,7 +60,7 @@ _TASK_OFFSET_INTERVAL = timedelta(minutes=1)
 """Kafka's defaults; both settings concern warm-up tasks only."""
 
 
-@handles(KEY, 0, 0, needs=(READ_GROUP, DESCRIBE_TOPIC, CREATE_TOPIC))
+@handles(KEY, 0, 0, needs=(READ_GROUP, DESCRIBE_TOPIC, CREATE_CLUSTER, CREATE_TOPIC))
 def streams_group_heartbeat(
     ctx: Context, request: "StreamsGroupHeartbeatRequest"
 ) -> "StreamsGroupHeartbeatResponse | Deferred[StreamsGroupHeartbeatResponse]":
@@ -65,7 +71,9 @@ def streams_group_heartbeat(
         message = "group.coordinator.rebalance.protocols has no streams"
         return _refused(ctx, ErrorCode.unsupported_version, message)
     try:
+        ctx.require(READ_GROUP, request.group_id)
         beat = _beat(ctx, request)
+        _check_topology(ctx, beat.topology)
     except HeadraceError as error:
         return _refused(ctx, error_code(error), error_message(error))
     groups = ctx.services.groups
@@ -91,7 +99,18 @@ def _beat(ctx: Context, request: "StreamsGroupHeartbeatRequest") -> StreamsHeart
         endpoints_epoch=request.endpoint_information_epoch,
         client_id=ctx.header.client_id or "",
         client_host=ctx.peer.host,
+        not_creatable=partial(_not_creatable, ctx),
     )
+
+
+def _check_topology(ctx: Context, topology: TopologyValue | None) -> None:
+    if topology is not None:
+        for name in sorted(forbidden_topics(ctx, DESCRIBE_TOPIC, named_topics(topology))):
+            raise not_authorized(DESCRIBE_TOPIC, name)
+
+
+def _not_creatable(ctx: Context, names: Sequence[str]) -> Collection[str]:
+    return () if ctx.shows(CREATE_CLUSTER) else forbidden_topics(ctx, CREATE_TOPIC, names)
 
 
 def _owned(request: "StreamsGroupHeartbeatRequest") -> TaskSet | None:
