@@ -9,7 +9,7 @@ from .guarded_broker import GuardedBroker, guarded_broker
 from .harness import Harness, broker
 from .permission_requests_groups import TOPIC, GuardedNames
 
-_PLACES = count()
+_NUMBERS = count()
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedBroker]
 
 
 @pytest.fixture
-def place(guarded: GuardedBroker) -> Iterator[GuardedNames]:
+def names(guarded: GuardedBroker) -> Iterator[GuardedNames]:
     """A group and a transactional id of their own; nobody has permissions."""
-    yield GuardedNames(f"n{next(_PLACES)}", guarded.topic_id(TOPIC))
+    yield GuardedNames(f"n{next(_NUMBERS)}", guarded.topic_id(TOPIC))
     guarded.revoke_all()

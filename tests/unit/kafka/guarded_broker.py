@@ -24,6 +24,7 @@ from headrace.records.batch import read_header
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
 from headrace.runtime.deferred import Deferred
+from headrace.security.security import Denial
 from headrace.security.subject import Subject
 from tests.entities import build
 from tests.waiting import until_async
@@ -60,6 +61,8 @@ class GuardedBroker:
         self._peers: dict[str, Peer] = {}
         self._acls: frozenset[Acl] = frozenset()
         self.services = app.services
+        self.denials: list[Denial] = []
+        self.services.security.on_denied.append(self.denials.append)
 
     def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
         return self._runner.run(coroutine)

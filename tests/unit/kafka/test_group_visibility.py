@@ -34,46 +34,46 @@ COMMIT, FETCH, LIST, DESCRIBE, DELETE, OFFSET_DELETE, BEAT = 8, 9, 16, 15, 42, 4
 _DENIED_TOPIC, _DENIED_GROUP = ErrorCode.topic_authorization_failed, ErrorCode.group_authorization_failed
 
 
-def committed(guarded: GuardedBroker, place: GuardedNames, topic: str = TOPIC) -> int:
+def committed(guarded: GuardedBroker, names: GuardedNames, topic: str = TOPIC) -> int:
     topics = [{"name": topic, "partition_indexes": [0]}]
-    answer = guarded.call(ADMIN, FETCH, 8, groups=[{"group_id": place.name, "topics": topics}])
+    answer = guarded.call(ADMIN, FETCH, 8, groups=[{"group_id": names.name, "topics": topics}])
     offset: int = answer.groups[0].topics[0].partitions[0].committed_offset
     return offset
 
 
 def test_offsets_of_forbidden_topics_are_not_committed_and_the_rest_is(
-    guarded: GuardedBroker, place: GuardedNames
+    guarded: GuardedBroker, names: GuardedNames
 ) -> None:
-    other = f"{place.name}-other"
+    other = f"{names.name}-other"
     guarded.create(other)
-    guarded.allow(ALICE, READ_GROUP, place.name)
+    guarded.allow(ALICE, READ_GROUP, names.name)
     guarded.allow(ALICE, READ_TOPIC, TOPIC)
-    fields: Any = offset_commit(place, 9)
+    fields: Any = offset_commit(names, 9)
     named = [{**fields["topics"][0], "name": name} for name in (TOPIC, other, "nowhere")]
     answer = guarded.call(ALICE, COMMIT, 9, **{**fields, "topics": named})
     found = {topic.name: topic.partitions[0].error_code for topic in answer.topics}
     assert found == {TOPIC: ErrorCode.none, other: _DENIED_TOPIC, "nowhere": _DENIED_TOPIC}
-    assert committed(guarded, place) == 5
-    assert committed(guarded, place, other) == -1
+    assert committed(guarded, names) == 5
+    assert committed(guarded, names, other) == -1
 
 
-def test_a_topic_id_is_no_way_around_the_topic(guarded: GuardedBroker, place: GuardedNames) -> None:
-    guarded.allow(ALICE, READ_GROUP, place.name)
-    fields: Any = offset_commit(place, 10)
-    by_id = [{**fields["topics"][0], "topic_id": topic_id} for topic_id in (place.topic_id, uuid4())]
+def test_a_topic_id_is_no_way_around_the_topic(guarded: GuardedBroker, names: GuardedNames) -> None:
+    guarded.allow(ALICE, READ_GROUP, names.name)
+    fields: Any = offset_commit(names, 10)
+    by_id = [{**fields["topics"][0], "topic_id": topic_id} for topic_id in (names.topic_id, uuid4())]
     answer = guarded.call(ALICE, COMMIT, 10, **{**fields, "topics": by_id})
     assert [topic.partitions[0].error_code for topic in answer.topics] == [_DENIED_TOPIC, ErrorCode.unknown_topic_id]
-    assert committed(guarded, place) == -1
-    fetched = guarded.call(ALICE, FETCH, 10, **offset_fetch(place, 10))
+    assert committed(guarded, names) == -1
+    fetched = guarded.call(ALICE, FETCH, 10, **offset_fetch(names, 10))
     assert fetched.groups[0].topics[0].partitions[0].error_code is _DENIED_TOPIC
 
 
 def test_of_all_offsets_only_those_of_described_topics_are_returned(
-    guarded: GuardedBroker, place: GuardedNames
+    guarded: GuardedBroker, names: GuardedNames
 ) -> None:
-    offset_committed(guarded, place)
-    everything = {"group_id": place.name, "topics": None}
-    guarded.allow(ALICE, DESCRIBE_GROUP, place.name)
+    offset_committed(guarded, names)
+    everything = {"group_id": names.name, "topics": None}
+    guarded.allow(ALICE, DESCRIBE_GROUP, names.name)
     for version in (2, 7, 8, 10):
         answer = guarded.call(ALICE, FETCH, version, **everything, groups=[everything])
         (group,) = answer.groups if version >= 8 else [answer]
@@ -83,9 +83,9 @@ def test_of_all_offsets_only_those_of_described_topics_are_returned(
     assert [topic.name for topic in group.topics] == [TOPIC]
 
 
-def test_a_list_of_groups_leaves_out_what_may_not_be_seen(guarded: GuardedBroker, place: GuardedNames) -> None:
-    others = GuardedNames(f"{place.name}-hidden", place.topic_id)
-    for each in (place, others):
+def test_a_list_of_groups_leaves_out_what_may_not_be_seen(guarded: GuardedBroker, names: GuardedNames) -> None:
+    others = GuardedNames(f"{names.name}-hidden", names.topic_id)
+    for each in (names, others):
         offset_committed(guarded, each)
 
     def listed() -> set[str]:
@@ -94,19 +94,19 @@ def test_a_list_of_groups_leaves_out_what_may_not_be_seen(guarded: GuardedBroker
         return {group.group_id for group in answer.groups}
 
     assert listed() == set()
-    guarded.allow(ALICE, DESCRIBE_GROUP, place.name)
-    assert listed() == {place.name}
+    guarded.allow(ALICE, DESCRIBE_GROUP, names.name)
+    assert listed() == {names.name}
     guarded.allow(ALICE, DESCRIBE_CLUSTER)
-    assert listed() >= {place.name, others.name}
+    assert listed() >= {names.name, others.name}
 
 
 @pytest.mark.parametrize("key", [DESCRIBE, 69, 77, 89])
 def test_a_forbidden_group_is_described_as_one_that_does_not_exist(
-    guarded: GuardedBroker, place: GuardedNames, key: int
+    guarded: GuardedBroker, names: GuardedNames, key: int
 ) -> None:
-    offset_committed(guarded, place)
-    names = [place.name, "nowhere"]
-    asked = {"groups": names, "group_ids": names, "include_authorized_operations": True}
+    offset_committed(guarded, names)
+    both = [names.name, "nowhere"]
+    asked = {"groups": both, "group_ids": both, "include_authorized_operations": True}
     version = {DESCRIBE: 6, 77: 1}.get(key, 0)
     is_there, is_not = guarded.call(ALICE, key, version, **asked).groups
     assert is_there.error_code is is_not.error_code is _DENIED_GROUP
@@ -115,29 +115,29 @@ def test_a_forbidden_group_is_described_as_one_that_does_not_exist(
     assert is_there.authorized_operations == is_not.authorized_operations == NOT_ASKED
 
 
-def test_what_may_not_be_deleted_stays(guarded: GuardedBroker, place: GuardedNames) -> None:
-    offset_committed(guarded, place)
-    guarded.allow(ALICE, READ_GROUP, place.name)
+def test_what_may_not_be_deleted_stays(guarded: GuardedBroker, names: GuardedNames) -> None:
+    offset_committed(guarded, names)
+    guarded.allow(ALICE, READ_GROUP, names.name)
     guarded.allow(ALICE, READ_TOPIC, TOPIC)
-    answer = guarded.call(ALICE, DELETE, 2, **named_groups(place, 2))
+    answer = guarded.call(ALICE, DELETE, 2, **named_groups(names, 2))
     assert codes(answer) == {_DENIED_GROUP}
     topics = [{"name": TOPIC, "partitions": [{"partition_index": 0}]}]
-    answer = guarded.call(ALICE, OFFSET_DELETE, 0, group_id=place.name, topics=topics)
+    answer = guarded.call(ALICE, OFFSET_DELETE, 0, group_id=names.name, topics=topics)
     assert (answer.error_code, answer.topics) == (_DENIED_GROUP, ())
-    assert committed(guarded, place) == 5
+    assert committed(guarded, names) == 5
 
 
 def test_a_revoked_permission_ends_a_membership_at_the_next_heartbeat(
-    guarded: GuardedBroker, place: GuardedNames
+    guarded: GuardedBroker, names: GuardedNames
 ) -> None:
     for need in (READ_GROUP, DESCRIBE_TOPIC):
-        guarded.allow(ALICE, need, place.named(need))
-    joined = guarded.call(ALICE, BEAT, 1, **consumer_heartbeat(place, 1))
+        guarded.allow(ALICE, need, names.named(need))
+    joined = guarded.call(ALICE, BEAT, 1, **consumer_heartbeat(names, 1))
     assert joined.error_code is ErrorCode.none
-    beat = {"group_id": place.name, "member_id": joined.member_id, "member_epoch": joined.member_epoch}
+    beat = {"group_id": names.name, "member_id": joined.member_id, "member_epoch": joined.member_epoch}
     unchanged = {"rebalance_timeout": -1, "subscribed_topic_names": None, "topic_partitions": None}
     assert guarded.call(ALICE, BEAT, 1, **beat, **unchanged).error_code is ErrorCode.none
-    guarded.revoke(ALICE, READ_GROUP, place.name)
+    guarded.revoke(ALICE, READ_GROUP, names.name)
     assert guarded.call(ALICE, BEAT, 1, **beat, **unchanged).error_code is _DENIED_GROUP
 
 
@@ -169,43 +169,43 @@ class PatternMember:
 
 
 def test_a_pattern_matches_only_topics_that_the_member_may_describe(
-    guarded: GuardedBroker, place: GuardedNames
+    guarded: GuardedBroker, names: GuardedNames
 ) -> None:
-    ids = {name: guarded.create(f"{place.name}.{name}", partitions=2) for name in ("open", "secret")}
+    ids = {name: guarded.create(f"{names.name}.{name}", partitions=2) for name in ("open", "secret")}
     for principal in (ALICE, BOB):
-        guarded.allow(principal, READ_GROUP, place.name)
-        guarded.allow(principal, DESCRIBE_TOPIC, f"{place.name}.open")
-    alice = PatternMember(guarded, ALICE, place.name, f"{place.name}[.].*")
+        guarded.allow(principal, READ_GROUP, names.name)
+        guarded.allow(principal, DESCRIBE_TOPIC, f"{names.name}.open")
+    alice = PatternMember(guarded, ALICE, names.name, f"{names.name}[.].*")
     assert alice.beat() == {ids["open"]}
 
-    ids["new"] = guarded.create(f"{place.name}.new")
+    ids["new"] = guarded.create(f"{names.name}.new")
     assert alice.settled() == {ids["open"]}, "it learns nothing of a topic that is created"
-    guarded.allow(ALICE, DESCRIBE_TOPIC, f"{place.name}.new")
+    guarded.allow(ALICE, DESCRIBE_TOPIC, f"{names.name}.new")
     assert alice.settled() == {ids["open"], ids["new"]}, "a permission that is added takes effect"
 
-    guarded.allow(BOB, DESCRIBE_TOPIC, f"{place.name}.secret")
-    bob = PatternMember(guarded, BOB, place.name, f"{place.name}[.].*")
+    guarded.allow(BOB, DESCRIBE_TOPIC, f"{names.name}.secret")
+    bob = PatternMember(guarded, BOB, names.name, f"{names.name}[.].*")
     for _ in range(4):
         of_alice, of_bob = alice.beat(), bob.beat()
         assert ids["secret"] not in of_alice
         assert ids["new"] not in of_bob
     assert (of_alice | of_bob, ids["secret"] in of_bob, ids["new"] in of_alice) == ({*ids.values()}, True, True)
 
-    guarded.revoke(BOB, DESCRIBE_TOPIC, f"{place.name}.secret")
+    guarded.revoke(BOB, DESCRIBE_TOPIC, f"{names.name}.secret")
     assert ids["secret"] not in bob.settled()
 
 
 def test_a_pattern_stays_hidden_over_the_coordinators_other_heartbeats(
-    guarded: GuardedBroker, place: GuardedNames
+    guarded: GuardedBroker, names: GuardedNames
 ) -> None:
     """A member whose permissions are not known yet (they are not persisted) may have a topic in its target, and never
     gets it."""
-    secret = guarded.create(f"{place.name}.secret")
-    guarded.allow(ALICE, READ_GROUP, place.name)
-    alice = PatternMember(guarded, ALICE, place.name, f"{place.name}[.].*")
-    admin = PatternMember(guarded, ADMIN, place.name, f"{place.name}[.].*")
+    secret = guarded.create(f"{names.name}.secret")
+    guarded.allow(ALICE, READ_GROUP, names.name)
+    alice = PatternMember(guarded, ALICE, names.name, f"{names.name}[.].*")
+    admin = PatternMember(guarded, ADMIN, names.name, f"{names.name}[.].*")
     assert alice.beat() == set()
-    group = guarded.services.groups.consumer(place.name)
+    group = guarded.services.groups.consumer(names.name)
     group._roster.topics.retain(())
     assert admin.settled() <= {secret}
     assert alice.beat() == set()
@@ -214,27 +214,27 @@ def test_a_pattern_stays_hidden_over_the_coordinators_other_heartbeats(
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_a_description_does_not_show_topics_of_others(
-    guarded: GuardedBroker, place: GuardedNames, version: int
+    guarded: GuardedBroker, names: GuardedNames, version: int
 ) -> None:
-    secret = f"{place.name}.secret"
+    secret = f"{names.name}.secret"
     guarded.create(secret)
-    fields = {**consumer_heartbeat(place, 1), "subscribed_topic_names": [TOPIC, secret]}
+    fields = {**consumer_heartbeat(names, 1), "subscribed_topic_names": [TOPIC, secret]}
     assert guarded.call(ADMIN, BEAT, 1, **fields).error_code is ErrorCode.none
-    guarded.allow(ALICE, DESCRIBE_GROUP, place.name)
+    guarded.allow(ALICE, DESCRIBE_GROUP, names.name)
     guarded.allow(ALICE, DESCRIBE_TOPIC, TOPIC)
-    (described,) = guarded.call(ALICE, 69, version, group_ids=[place.name]).groups
+    (described,) = guarded.call(ALICE, 69, version, group_ids=[names.name]).groups
     assert (described.error_code, described.members) == (_DENIED_TOPIC, ())
     assert secret not in str(described)
     guarded.allow(ALICE, DESCRIBE_TOPIC, secret)
-    (described,) = guarded.call(ALICE, 69, version, group_ids=[place.name]).groups
+    (described,) = guarded.call(ALICE, 69, version, group_ids=[names.name]).groups
     assert (described.error_code, len(described.members)) == (ErrorCode.none, 1)
 
 
 @pytest.mark.parametrize("grant", [CREATE_TOPIC, CREATE_CLUSTER], ids=str)
 def test_internal_topics_are_created_only_for_a_member_that_may(
-    guarded: GuardedBroker, place: GuardedNames, grant: Any
+    guarded: GuardedBroker, names: GuardedNames, grant: Any
 ) -> None:
-    app = GuardedNames(f"app-{place.name}", place.topic_id)
+    app = GuardedNames(f"app-{names.name}", names.topic_id)
     changelog = f"{app.name}-changelog"
     guarded.allow(ALICE, READ_GROUP, app.name)
     for name in (TOPIC, changelog):

@@ -14,15 +14,11 @@ from headrace.kafka.permissions import NOTHING, Need
 from headrace.model.acls import IMPLIED_BY, Acl, ResourceType
 
 from .permission_case import ERRORS, Case
+from .permission_requests_groups import APIS_OF_GROUPS
 from .secured import allow, secured_broker
 from .topic_permission_cases import TOPIC_AND_CLUSTER_CASES
 
 CASES: list[Case] = [*TOPIC_AND_CLUSTER_CASES]
-
-APIS_OF_GROUPS = frozenset(
-    {8, 9, 10, 11, 12, 13, 14, 15, 16, 22, 24, 25, 26, 28, 42, 47, 65, 66, 68, 69, 76, 77, 78, 79, 88, 89, 90, 91, 92}
-)
-"""APIs about groups, offsets and transactions, which have no cases yet."""
 
 MATRIX = [
     pytest.param(case, version, id=f"{case}-v{version}")
@@ -32,6 +28,7 @@ MATRIX = [
 
 
 def test_each_api_with_permissions_has_a_case() -> None:
+    """Those of groups and transactions, which need coordinators, are tested in `test_group_permissions.py`."""
     with_needs = {key for key, api in APIS.items() if api.needs != NOTHING}
     assert with_needs - {case.key for case in CASES} == APIS_OF_GROUPS
 

@@ -21,13 +21,13 @@ class ShareMember:
     """A member of a share group that fetches from one topic."""
 
     def __init__(self, guarded: GuardedBroker, group: str, topic_id: UUID) -> None:
-        self._guarded, self._place = guarded, GuardedNames(group, topic_id)
+        self._guarded, self._names = guarded, GuardedNames(group, topic_id)
         self._epoch = 0
         self.member_id = str(uuid4())
 
     def fields(self, **fields: Any) -> Mapping[str, Any]:
         own = {"member_id": self.member_id, "share_session_epoch": self._epoch}
-        return {**share_fetch(self._place, 2), **own, **fields}
+        return {**share_fetch(self._names, 2), **own, **fields}
 
     def noted(self, answer: Any) -> Any:
         assert answer.error_code is _NONE, answer
@@ -48,29 +48,29 @@ class ShareMember:
     def acknowledge(self, principal: str, topic_id: UUID | None = None, *, with_fetch: bool = False) -> ErrorCode:
         batches = [{"first_offset": 0, "last_offset": 0, "acknowledge_types": [1]}]
         partition = {"partition_index": 0, "acknowledgement_batches": batches}
-        topics = [{"topic_id": topic_id or self._place.topic_id, "partitions": [partition]}]
+        topics = [{"topic_id": topic_id or self._names.topic_id, "partitions": [partition]}]
         key = FETCH if with_fetch else ACKNOWLEDGE
         found = self.noted(self._guarded.call(principal, key, 2, **self.fields(topics=topics)))
         return ErrorCode(found.acknowledge_error_code) if with_fetch else found.error_code
 
 
 @pytest.fixture
-def topic(guarded: GuardedBroker, place: GuardedNames) -> str:
+def topic(guarded: GuardedBroker, names: GuardedNames) -> str:
     """A topic with a record, and a group that begins with it; Alice may read both."""
-    name = f"{place.name}-shared"
+    name = f"{names.name}-shared"
     guarded.create(name)
     guarded.append(name, b"secret")
     fields = {"topic_name": name, "partitions": [{"partition_index": 0, "start_offset": 0}]}
-    answer = guarded.call(ADMIN, ALTER_OFFSETS, 0, group_id=place.name, topics=[fields])
+    answer = guarded.call(ADMIN, ALTER_OFFSETS, 0, group_id=names.name, topics=[fields])
     assert answer.responses[0].partitions[0].error_code is _NONE
-    guarded.allow(ALICE, READ_GROUP, place.name)
+    guarded.allow(ALICE, READ_GROUP, names.name)
     guarded.allow(ALICE, READ_TOPIC, name)
     return name
 
 
 @pytest.fixture
-def member(guarded: GuardedBroker, place: GuardedNames, topic: str) -> ShareMember:
-    return ShareMember(guarded, place.name, guarded.topic_id(topic))
+def member(guarded: GuardedBroker, names: GuardedNames, topic: str) -> ShareMember:
+    return ShareMember(guarded, names.name, guarded.topic_id(topic))
 
 
 def test_a_session_does_not_go_on_delivering_a_topic_whose_read_was_revoked(
@@ -107,10 +107,10 @@ def test_a_fetch_that_waits_ends_without_records_of_a_topic_whose_read_was_revok
 
 
 def test_the_session_of_another_member_gives_nothing(
-    guarded: GuardedBroker, place: GuardedNames, topic: str, member: ShareMember
+    guarded: GuardedBroker, names: GuardedNames, topic: str, member: ShareMember
 ) -> None:
     """Bob may use the group and knows Alice's member id, but may not read the topic."""
-    guarded.allow(BOB, READ_GROUP, place.name)
+    guarded.allow(BOB, READ_GROUP, names.name)
     member.acquire(ALICE)
     guarded.append(topic, b"second secret")
     denied = member.fetch(BOB, topics=[])
@@ -133,23 +133,23 @@ def test_without_read_on_the_group_a_session_is_left_alone(
 
 
 def test_a_topic_id_is_no_way_around_the_topic(
-    guarded: GuardedBroker, place: GuardedNames, member: ShareMember
+    guarded: GuardedBroker, names: GuardedNames, member: ShareMember
 ) -> None:
     member.acquire(ALICE)
-    secret = f"{place.name}-secret"
+    secret = f"{names.name}-secret"
     secret_id = guarded.create(secret)
     guarded.append(secret, b"secret")
     assert member.acknowledge(ALICE, secret_id) is _DENIED
     assert member.acknowledge(ALICE, uuid4()) is ErrorCode.unknown_topic_id
-    other = ShareMember(guarded, place.name, secret_id)
+    other = ShareMember(guarded, names.name, secret_id)
     assert other.fetch(ALICE).error_code is _DENIED
 
 
 def test_offsets_of_forbidden_topics_are_not_shown_set_or_deleted(
-    guarded: GuardedBroker, place: GuardedNames, topic: str
+    guarded: GuardedBroker, names: GuardedNames, topic: str
 ) -> None:
     def shown(principal: str, topics: Any) -> dict[str, tuple[ErrorCode, int]]:
-        asked = [{"group_id": place.name, "topics": topics}]
+        asked = [{"group_id": names.name, "topics": topics}]
         (group,) = guarded.call(principal, DESCRIBE_OFFSETS, 1, groups=asked).groups
         assert group.error_code is _NONE
         return {
@@ -158,15 +158,15 @@ def test_offsets_of_forbidden_topics_are_not_shown_set_or_deleted(
 
     named = [{"topic_name": name, "partitions": [0]} for name in (topic, "nowhere")]
     guarded.revoke(ALICE, READ_TOPIC, topic)
-    guarded.allow(ALICE, DESCRIBE_GROUP, place.name)
+    guarded.allow(ALICE, DESCRIBE_GROUP, names.name)
     assert shown(ALICE, None) == {}
     assert shown(ALICE, named) == {topic: (_DENIED, -1), "nowhere": (_DENIED, -1)}
 
     partitions = [{"partition_index": 0, "start_offset": 1}]
     asked = [{"topic_name": name, "partitions": partitions} for name in (topic, "nowhere")]
-    answer = guarded.call(ALICE, ALTER_OFFSETS, 0, group_id=place.name, topics=asked)
+    answer = guarded.call(ALICE, ALTER_OFFSETS, 0, group_id=names.name, topics=asked)
     assert [each.partitions[0].error_code for each in answer.responses] == [_DENIED, _DENIED]
-    answer = guarded.call(ALICE, DELETE_OFFSETS, 0, group_id=place.name, topics=[{"topic_name": topic}])
+    answer = guarded.call(ALICE, DELETE_OFFSETS, 0, group_id=names.name, topics=[{"topic_name": topic}])
     assert answer.error_code is ErrorCode.group_authorization_failed
     assert shown(ADMIN, None) == {topic: (_NONE, 0)}
 
