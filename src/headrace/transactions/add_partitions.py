@@ -140,6 +140,11 @@ class PartitionAdder:
         codes: dict[str, dict[Place, ErrorCode]] = {}
         try:
             answer = await peers.call(broker_id, _request(first.values()), lane=_LANE, timeout_s=_TIMEOUT_S)
+            if answer.error_code is not ErrorCode.none:
+                # CLUSTER_AUTHORIZATION_FAILED, if the principal of this broker lacks CLUSTER_ACTION.
+                refusal = f"broker {broker_id} refuses AddPartitionsToTxn: {answer.error_code.name.upper()}"
+                log.warning("%s", refusal)
+                problem = CoordinatorNotAvailable(refusal)
             codes = {
                 transaction.transactional_id: {
                     (topic.name, part.partition_index): part.partition_error_code

@@ -41,6 +41,7 @@ class FakePeers:
     def __init__(self) -> None:
         self.codes: dict[Place, ErrorCode] = {}
         self.is_away = False
+        self.refusal = ErrorCode.none
         self.may_have_arrived = False
         self.requests: list[tuple[BrokerId, str, Any]] = []
         self.was_asked = asyncio.Event()
@@ -77,6 +78,8 @@ class FakePeers:
                     for marker in request.markers
                 ]
             }
+        if self.refusal is not ErrorCode.none:
+            return {"error_code": self.refusal}
         return {
             "results_by_transaction": [
                 {
@@ -308,6 +311,10 @@ def test_a_coordinator_that_cannot_be_asked_is_not_available() -> None:
         assert isinstance(await problem("id"), NotCoordinator)
         peers.codes["t", 0] = ErrorCode.unknown_server_error
         assert isinstance(await problem("id"), CoordinatorNotAvailable)
+        peers.refusal = ErrorCode.cluster_authorization_failed
+        refused = await problem("id")
+        assert isinstance(refused, CoordinatorNotAvailable)
+        assert "CLUSTER_AUTHORIZATION_FAILED" in str(refused)
         await join.stop()
 
     run(scenario)
