@@ -274,6 +274,7 @@ def test_authorized_operations_are_those_of_the_acls(scene: Secured) -> None:
         AclOperation.IDEMPOTENT_WRITE,
         AclOperation.CREATE_TOKENS,
         AclOperation.DESCRIBE_TOKENS,
+        AclOperation.TWO_PHASE_COMMIT,
     )
 
 
