@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.config.broker import BROKER_SETTINGS, BrokerSettings, broker_settings
+from headrace.config.client_connection import PROFILE_VARIABLE, VARIABLES
 from headrace.config.settings import Setting, did_you_mean
 from headrace.config.topic import TOPIC_SETTINGS
 from headrace.model.errors import SettingsError
@@ -22,15 +23,14 @@ SECURITY_FILE = "security.toml"
 NOT_SETTINGS = frozenset(
     {
         "HEADRACE_CONFIG",
-        "HEADRACE_BOOTSTRAP",
-        "HEADRACE_HTTP",
-        "HEADRACE_ACCESS_KEY",
         "HEADRACE_PIPELINES",
         "HEADRACE_INITIAL_ADMIN",
+        PROFILE_VARIABLE,
+        *VARIABLES.values(),
     }
 )
-"""Variables of the command line: the config file, the bootstrap address and HTTP access of client commands, and the
-state directory of pipelines. They may be set where a broker is started, too."""
+"""Variables of the command line: the config file, the connection of clients, and the state directory of pipelines.
+They may be set where a broker is started, too."""
 
 _SERVICE_LINK = re.compile(r"HEADRACE_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
 """Variables that Kubernetes adds to every pod when there is a service named `headrace`."""
