@@ -15,12 +15,14 @@ It depends on neither Spark nor Arrow. It finds leaders and coordinators, follow
 retriable errors for a bounded time. It works with Headrace and with Apache Kafka 2.8 and later.
 """
 
+from headrace.config.credentials import NO_CREDENTIALS, Credentials
 from headrace.protocol.fetch_response import AbortedRange, FetchedRecords
 from headrace.wire.brokers import BrokerNode, ClusterInfo, LogDir, Reassignment, Replica
 from headrace.wire.cluster import Cluster
 from headrace.wire.connection import Timeouts
 from headrace.wire.errors import (
     PASSING,
+    AuthenticationFailed,
     BrokerUnreachable,
     ErrorCode,
     NotKafka,
@@ -28,6 +30,7 @@ from headrace.wire.errors import (
     ProducerFenced,
     Refused,
     TimedOut,
+    TlsFailed,
     TopicNotFound,
     TransactionLost,
     Unready,
@@ -46,15 +49,18 @@ from headrace.wire.transactions import TransactionInfo
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "NO_CREDENTIALS",
     "NO_FEATURE",
     "PASSING",
     "READ_COMMITTED",
     "READ_UNCOMMITTED",
     "AbortedRange",
+    "AuthenticationFailed",
     "BrokerNode",
     "BrokerUnreachable",
     "Cluster",
     "ClusterInfo",
+    "Credentials",
     "ErrorCode",
     "Feature",
     "FetchedRecords",
@@ -77,6 +83,7 @@ __all__ = [
     "ShareMember",
     "TimedOut",
     "Timeouts",
+    "TlsFailed",
     "Topic",
     "TopicNotFound",
     "TransactionInfo",

@@ -3,6 +3,7 @@
 from collections.abc import Generator, Iterable, Mapping
 from types import TracebackType
 
+from headrace.config.credentials import Credentials
 from headrace.model.ids import NO_PRODUCER, ProducerIdAndEpoch
 from headrace.model.image import Endpoint
 from headrace.protocol.fetch_response import FetchedRecords
@@ -27,6 +28,7 @@ from headrace.wire.groups import GroupInfo
 from headrace.wire.produce import ResumedTransaction, Transactions
 from headrace.wire.range_reader import follow
 from headrace.wire.router import LeaderRouter, Partition, Topic
+from headrace.wire.security import WireSecurity
 from headrace.wire.settings import Resource, SettingInForce
 from headrace.wire.share_groups import ShareGroupInfo
 from headrace.wire.streams_groups import StreamsGroupInfo
@@ -41,12 +43,23 @@ class Cluster:
     """A client of one cluster. It connects at the first request, so a driver can make and pickle it for its workers.
 
     `bootstrap` is Kafka's bootstrap.servers. Retriable errors (a broker that restarts, a leader that moves) are retried
-    for `timeouts.patience_s`; after that, and for every other error, a `WireError` is raised.
+    for `timeouts.patience_s`; after that, and for every other error, a `WireError` is raised. Without `credentials`,
+    those of the environment are used (`HEADRACE_USER` …, `HEADRACE_PROFILE`); `NO_CREDENTIALS` is none at all.
     """
 
-    def __init__(self, bootstrap: str, *, client_id: str = "headrace", timeouts: Timeouts = DEFAULT_TIMEOUTS) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        client_id: str = "headrace",
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        credentials: Credentials | None = None,
+    ) -> None:
         self.bootstrap = bootstrap
-        self._router = LeaderRouter(bootstrap, client_id=client_id, timeouts=timeouts)
+        self.credentials = credentials
+        self._router = LeaderRouter(
+            bootstrap, client_id=client_id, timeouts=timeouts, security=WireSecurity(credentials)
+        )
         self._transactions = Transactions()
         self._idle: list[LeaderRouter] = []
         """Routers for `follow`, each with its own connections, since one of its requests may be in flight."""

@@ -4,6 +4,7 @@
 """
 
 import socket
+import ssl
 import time
 from collections import deque
 from collections.abc import Callable
@@ -27,7 +28,18 @@ from headrace.protocol.exchange import (
     read_served_apis,
 )
 from headrace.protocol.response_stream import ResponseStream
-from headrace.wire.errors import BrokerUnreachable, NotKafka, TimedOut, Unsupported
+from headrace.security.tls.probe import speaks_tls
+from headrace.wire.errors import (
+    AuthenticationFailed,
+    BrokerUnreachable,
+    ErrorCode,
+    NotKafka,
+    TimedOut,
+    TlsFailed,
+    Unsupported,
+    WireError,
+)
+from headrace.wire.security import NO_LIMIT_S, WireSecurity, handshake, is_tls
 
 MAX_ANSWER_BYTES = 512 * 1024 * 1024
 """A larger response is refused."""
@@ -66,19 +78,36 @@ class _SpareBuffer:
             self._spare = buffer
 
 
-def opened(address: Endpoint, timeout_s: float) -> socket.socket:
-    """Open a socket, connected and ready for Kafka's frames: the only place that makes one. TLS belongs here."""
+def opened(address: Endpoint, timeout_s: float, security: WireSecurity) -> socket.socket:
+    """Open a socket, connected and ready for Kafka's frames, with TLS if wanted: the only place that makes one."""
     connection = socket.create_connection((address.host, address.port), timeout_s)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return connection
+    try:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return security.wrap(connection, address, timeout_s)
+    except BaseException:
+        connection.close()
+        raise
 
 
 class WireConnection:
     """A blocking connection to one broker. After any error other than `Refused` it is unusable: close it."""
 
-    def __init__(self, address: Endpoint, *, client_id: str, timeouts: Timeouts) -> None:
+    def __init__(
+        self,
+        address: Endpoint,
+        *,
+        client_id: str,
+        timeouts: Timeouts,
+        security: WireSecurity | None = None,
+        authenticates: bool = True,
+    ) -> None:
+        """Without `security`, the credentials are those of the environment. `authenticates=False` leaves out SASL."""
         self.address = address
         self.client_id = client_id
+        self._security = security or WireSecurity()
+        self._session_ends_s = NO_LIMIT_S
+        self._is_in_use = not authenticates
+        """True once a request was answered after the connection was prepared."""
         self._timeouts = timeouts
         self._correlator = Correlator(client_id)
         self._buffers = _SpareBuffer()
@@ -92,7 +121,7 @@ class WireConnection:
         self._responses: deque[ResponseFrame] = deque()
         """Responses that were received together with an earlier one."""
         try:
-            self._socket = opened(address, timeouts.connect_s)
+            self._socket = opened(address, timeouts.connect_s, self._security)
         except TimeoutError:
             raise BrokerUnreachable(
                 f"no broker answers at {address}: no connection in {timeouts.connect_s:g} s"
@@ -100,13 +129,21 @@ class WireConnection:
         except (OSError, UnicodeError) as error:
             raise BrokerUnreachable(f"no broker answers at {address}: {_reason(error)}") from None
         try:
-            self.served = self._prepare()
+            self.served = self._negotiate()
+            if authenticates and self._security.credentials.uses_sasl:
+                self._session_ends_s = self._security.authenticate(self)
+                self._is_in_use = True
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
         self._socket.close()
+
+    @property
+    def has_expired(self) -> bool:
+        """True if the broker is about to end the session: open another connection before the next request."""
+        return self._session_ends_s != NO_LIMIT_S and time.monotonic() >= self._session_ends_s
 
     @property
     def peer(self) -> str:
@@ -179,15 +216,55 @@ class WireConnection:
             count = self._socket.recv_into(window)
         except TimeoutError:
             raise self._too_slow(request.key) from None
+        except ssl.SSLError as error:
+            # With TLS 1.3 a client sees here that its certificate is refused.
+            if not self._is_in_use and "ALERT" in (error.reason or ""):
+                raise TlsFailed(f"the broker at {self.address} refuses our certificate: {_reason(error)}") from None
+            raise BrokerUnreachable(f"the connection to {self.address} broke: {_reason(error)}") from None
+        except ConnectionResetError:
+            raise self._closed(request.key) from None
         except OSError as error:
             raise BrokerUnreachable(f"the connection to {self.address} broke: {_reason(error)}") from None
         if not count:
-            raise BrokerUnreachable(f"the broker at {self.address} closed the connection")
+            raise self._closed(request.key)
+        if request.key != API_VERSIONS_KEY:
+            self._is_in_use = True
         return count
 
-    def _prepare(self) -> ServedApis:
-        """Prepare the new connection for requests: agree on versions. SASL belongs here, after that."""
-        return self._negotiate()
+    def _closed(self, key: int) -> WireError:
+        """The error for a connection that the broker has closed. If it never answered, it may expect TLS or SASL."""
+        if not self._is_in_use:
+            credentials = self._security.credentials
+            if key == API_VERSIONS_KEY and not credentials.uses_tls and self._expects_tls():
+                return TlsFailed(f"the broker at {self.address} expects TLS: turn it on, or use another port")
+            if key != API_VERSIONS_KEY and (offered := self._offered_mechanisms()):
+                return AuthenticationFailed(
+                    f"the broker at {self.address} expects a user and a password, or a token ({', '.join(offered)})"
+                )
+        return BrokerUnreachable(f"the broker at {self.address} closed the connection")
+
+    def _expects_tls(self) -> bool:
+        return speaks_tls(self.address.host, self.address.port, self._probe_s)
+
+    @property
+    def _probe_s(self) -> float:
+        return min(self._timeouts.connect_s, self._timeouts.request_s)
+
+    def _offered_mechanisms(self) -> list[str]:
+        """The SASL mechanisms of the broker; none if it has no authentication, or does not answer."""
+        limits = Timeouts(self._probe_s, self._probe_s, 0.0)
+        try:
+            connection = WireConnection(
+                self.address, client_id=self.client_id, timeouts=limits, security=self._security, authenticates=False
+            )
+            try:
+                answer = handshake(connection, "")
+            finally:
+                connection.close()
+        except WireError:
+            return []
+        is_offered = answer.error_code in (ErrorCode.unsupported_sasl_mechanism, ErrorCode.none)
+        return [str(each) for each in answer.mechanisms] if is_offered else []
 
     def _negotiate(self) -> ServedApis:
         version: int | None = NEWEST_API_VERSIONS
@@ -209,6 +286,8 @@ class WireConnection:
         return TimedOut(f"the broker at {self.address} did not answer {api_name(key)} within {limit_s:g} s")
 
     def _no_kafka(self, sample: bytes = b"") -> NotKafka:
+        if is_tls(sample):
+            return NotKafka(f"the server at {self.address} expects TLS: turn it on, or use another port", sample)
         what = f"the server at {self.address} does not speak the plain Kafka protocol: is it TLS, or HTTP?"
         return NotKafka(what, sample)
 
@@ -220,4 +299,6 @@ def _reason(error: OSError | UnicodeError) -> str:
         return "connection refused"
     if isinstance(error, UnicodeError):
         return "the name is not valid"
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or "TLS failed").replace("_", " ").lower()
     return (error.strerror or str(error) or type(error).__name__).lower()

@@ -4,6 +4,8 @@ WireError
 ├── BrokerUnreachable    no broker answers: wrong address, no broker there, or the connection broke
 ├── TimedOut             a broker did not answer a request in time
 ├── NotKafka             the server does not speak the Kafka protocol
+├── TlsFailed            no TLS with this server: its certificate, ours, or a port without or with TLS
+├── AuthenticationFailed the broker refuses the user or the token, or wants one
 ├── Unsupported          the broker is too old for the request
 └── Refused              the broker answered with an error; `code` says which
     ├── Unready          a retriable state (no leader, coordinator loading …) that lasted too long
@@ -35,6 +37,12 @@ class NotKafka(WireError):
         super().__init__(message)
         self.sample = sample
         """The first bytes of the answer, if there was one."""
+
+
+class TlsFailed(WireError): ...
+
+
+class AuthenticationFailed(WireError): ...
 
 
 class Unsupported(WireError): ...

@@ -33,6 +33,7 @@ from headrace.wire.errors import (
     check,
     refusal,
 )
+from headrace.wire.security import WireSecurity
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -70,7 +71,9 @@ class Topic(NamedTuple):
 
 
 class LeaderRouter:
-    def __init__(self, bootstrap: str, *, client_id: str, timeouts: Timeouts) -> None:
+    def __init__(
+        self, bootstrap: str, *, client_id: str, timeouts: Timeouts, security: WireSecurity | None = None
+    ) -> None:
         self._bootstrap = [
             parse_address(part, default_port=_DEFAULT_PORT) for part in bootstrap.split(",") if part.strip()
         ]
@@ -78,6 +81,7 @@ class LeaderRouter:
             raise BrokerUnreachable("no broker is named: give bootstrap servers as HOST:PORT,HOST:PORT")
         self.timeouts = timeouts
         self._client_id = client_id
+        self._security = security or WireSecurity()
         self._forget_everything()
 
     def _forget_everything(self) -> None:
@@ -89,7 +93,12 @@ class LeaderRouter:
         self._controller = -1
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_bootstrap": self._bootstrap, "timeouts": self.timeouts, "_client_id": self._client_id}
+        return {
+            "_bootstrap": self._bootstrap,
+            "timeouts": self.timeouts,
+            "_client_id": self._client_id,
+            "_security": self._security,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -134,8 +143,11 @@ class LeaderRouter:
                 inherited.close()
             self._forget_everything()
         found = self._connections.get(address)
+        if found is not None and found.has_expired and not found.in_flight:
+            self._connections.pop(address).close()
+            found = None
         if found is None:
-            found = WireConnection(address, client_id=self._client_id, timeouts=self.timeouts)
+            found = WireConnection(address, client_id=self._client_id, timeouts=self.timeouts, security=self._security)
             self._connections[address] = found
         return found
 
