@@ -2,11 +2,13 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from os import PathLike, fspath
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from headrace.client.backoff import Backoff
 from headrace.client.consume.options import Delivery, Handler
 from headrace.client.consume.runner import Loop, stop_all
+from headrace.client.errors import ClientError
 from headrace.client.factory import ConnectionFactory, names_of
 from headrace.client.health import Health, health_of, name_of
 from headrace.client.kafka.reachability import TIMEOUT_S
@@ -17,6 +19,8 @@ from headrace.client.queue.queue import Queue
 from headrace.client.queue.rpc import PATIENCE_S
 from headrace.client.queue.worker import QueueWorker
 from headrace.client.retry import RetryMode
+from headrace.config.client_connection import resolve_connection
+from headrace.model.errors import SettingsError
 
 
 class Closable(Protocol):
@@ -34,8 +38,18 @@ class ClientBase(Generic[StreamT]):
 
     def __init__(
         self,
-        bootstrap: str = "localhost:9092",
+        bootstrap: str | None = None,
         *,
+        user: str | None = None,
+        password: str | None = None,
+        mechanism: str | None = None,
+        token: str | Callable[[], str] | None = None,
+        tls: bool | str | PathLike[str] | None = None,
+        cert: str | PathLike[str] | None = None,
+        key: str | PathLike[str] | None = None,
+        key_password: str | None = None,
+        verify_hostname: bool | None = None,
+        profile: str | None = None,
         client_id: str = "headrace",
         partitioner: Partitioner = by_key,
         source: str | None = None,
@@ -45,31 +59,55 @@ class ClientBase(Generic[StreamT]):
         patience: float = PATIENCE_S,
         connect_timeout: float = TIMEOUT_S,
     ) -> None:
-        """`bootstrap` has the addresses of one or more brokers, `HOST:PORT` by comma. Nothing is connected before it is
-        needed.
+        """`bootstrap` has the addresses of one or more brokers, `HOST:PORT` by comma; by default `localhost:9092`.
+        Nothing is connected before it is needed. What is not given is taken from the environment (`HEADRACE_BOOTSTRAP`,
+        `HEADRACE_USER`, `HEADRACE_PASSWORD`, `HEADRACE_TLS` …), then from the profile. `ClientError` for what cannot be
+        used.
 
+        - `user`, `password`: log in with SASL; `mechanism` is SCRAM-SHA-512 by default, or SCRAM-SHA-256 or PLAIN.
+        - `token`: for OAUTHBEARER, a token, or better a function that returns one whenever a connection needs it.
+        - `tls`: True to verify the broker with the authorities of the system, or the path of a CA file.
+        - `cert`, `key`, `key_password`: the client's certificate for mTLS, in PEM files.
+        - `verify_hostname`: False accepts a trusted certificate of another host.
+        - `profile`: the name of a profile in `~/.config/headrace/config.toml`.
         - `client_id`: how the broker's logs and quotas name this client.
         - `partitioner`: which partition a message goes to: `by_key`, `RoundRobin()`, `Sticky()` or a function of the
           key and the number of partitions.
         - `source`: the `ce_source` of events published without one; by default `/` and the client id.
-        - `settings`: settings of librdkafka by their own names, for TLS, SASL, compression and the like.
+        - `settings`: settings of librdkafka by their own names, for compression, timeouts and the like.
           `ClientError` for an unknown name or a wrong value.
         - `http`: the HTTP addresses for queues, such as `http://localhost:9324`, separated by commas; by default the
           brokers are asked for them.
-        - `access_key`: `ID:SECRET`, for queues of brokers that have `sqs.access.keys`.
+        - `access_key`: `ID:SECRET`, for queues of brokers that authenticate: an access key of the user.
         - `patience`: for how many seconds a call of a queue is retried without an answer.
         - `connect_timeout`: `Unreachable` is raised when no broker has answered this many seconds after the first call.
           Once one has answered, brokers that are away are waited for.
         """
-        self.bootstrap = bootstrap
+        try:
+            connection = resolve_connection(
+                profile=profile,
+                bootstrap=bootstrap,
+                http=http or None,
+                access_key=access_key or None,
+                user=user,
+                password=password,
+                mechanism=mechanism,
+                token=token,
+                tls=tls,
+                cert_file=cert and fspath(cert),
+                key_file=key and fspath(key),
+                key_password=key_password,
+                verify_hostname=verify_hostname,
+            )
+        except SettingsError as error:
+            raise ClientError(str(error)) from None
+        self.bootstrap = connection.bootstrap
         self._connection = ConnectionFactory(
-            bootstrap,
+            connection,
             client_id=client_id,
             partitioner=partitioner,
             source=source,
             settings=settings,
-            http=http,
-            access_key=access_key,
             patience_s=patience,
             connect_timeout_s=connect_timeout,
         )

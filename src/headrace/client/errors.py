@@ -3,6 +3,7 @@
 HeadraceError
 └── ClientError
     ├── Unreachable           no broker answers
+    ├── NotAuthenticated      a broker refuses the user, token or certificate, or its own is not trusted
     ├── DeliveryFailed        a message was not acknowledged; it may or may not be stored
     ├── ConsumeFailed         reading cannot go on: no permission, a fatal error of the group
     ├── HandlerFailed         a handler failed for good and has no dead-letter topic; nothing was skipped
@@ -45,6 +46,22 @@ class Unreachable(ClientError):
     try:
         Client("127.0.0.1:1", connect_timeout=0.2).publish("orders", "tea")
     except Unreachable as error:
+        print(error)
+    ```
+    """
+
+
+class NotAuthenticated(ClientError):
+    """A broker refuses the user, the token or the certificate of the client, or its own certificate is not trusted.
+
+    The client raises it at the first call. A password that becomes wrong later is logged, and tried again.
+
+    ```python
+    from headrace import Client, NotAuthenticated
+
+    try:
+        Client("broker.example.org:9093", user="alice", password="wrong", tls="ca.pem").publish("orders", "tea")
+    except NotAuthenticated as error:
         print(error)
     ```
     """

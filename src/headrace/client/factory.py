@@ -1,5 +1,6 @@
 """Creates the parts of a client that need the broker's address and settings."""
 
+import ssl
 import threading
 import uuid
 from collections.abc import Callable, Sequence
@@ -16,12 +17,14 @@ from headrace.client.consume.loop import HandlerLoop
 from headrace.client.consume.options import Delivery, Handler
 from headrace.client.consume.results import AtLeastOnceSink, AtMostOnceSink, ExactlyOnceSink, ResultSink
 from headrace.client.consume.subscription import Start, Subscription
+from headrace.client.errors import ClientError
 from headrace.client.kafka import librdkafka
 from headrace.client.kafka.batch_producer import CONFIG as BULK
 from headrace.client.kafka.batch_producer import BatchProducer
 from headrace.client.kafka.consumer import PartitionConsumer
 from headrace.client.kafka.publisher import Publisher
-from headrace.client.kafka.reachability import http_contact, kafka_contact
+from headrace.client.kafka.reachability import FirstContact, http_contact, is_secure, kafka_contact
+from headrace.client.kafka.secure_contact import SecureContact
 from headrace.client.kafka.transactor import Transactor
 from headrace.client.partitioners import Partitioner, by_key
 from headrace.client.queue import discovery
@@ -29,7 +32,10 @@ from headrace.client.queue.description import QueueDescription
 from headrace.client.queue.queue import Queue
 from headrace.client.queue.rpc import QueueRpc
 from headrace.client.queue.worker import QueueWorker
+from headrace.config.client_connection import ClientConnection
+from headrace.config.credentials import Credentials
 from headrace.model import queue_wire as wire
+from headrace.model.errors import SettingsError
 
 
 class ConnectionFactory:
@@ -37,31 +43,37 @@ class ConnectionFactory:
 
     def __init__(
         self,
-        bootstrap: str,
+        connection: ClientConnection,
         *,
         client_id: str,
         partitioner: Partitioner,
         source: str | None,
         settings: librdkafka.Settings | None,
-        http: str,
-        access_key: str,
         patience_s: float,
         connect_timeout_s: float,
     ) -> None:
         librdkafka_settings.check(settings or {})
+        bootstrap, credentials = connection.bootstrap, connection.credentials
         self.bootstrap = bootstrap
         self._client_id = client_id
         self.partitioner = partitioner
         self._source = f"/{client_id}" if source is None else source
         self.connection_errors = librdkafka.ConnectionErrorLog(bootstrap)
-        self._settings = {"error_cb": self.connection_errors, **(settings or {})}
-        self._http = [each.strip() for each in http.split(",") if each.strip()]
-        self._access_key = access_key
+        self._settings = {"error_cb": self.connection_errors, **credentials.librdkafka(), **(settings or {})}
+        self._http = [each.strip() for each in connection.http.split(",") if each.strip()]
+        self._access_key = connection.access_key
+        self._tls = _tls_context(credentials) if credentials.uses_tls else None
         self._patience_s = patience_s
-        self.contact = kafka_contact(bootstrap, self._settings, connect_timeout_s)
+        self.contact = self._first_contact(connect_timeout_s)
         self._http_contact = http_contact(self._http, connect_timeout_s) if self._http else self.contact
         self._lock = threading.Lock()
         self._publisher: Publisher | None = None
+
+    def _first_contact(self, timeout_s: float) -> FirstContact | SecureContact:
+        port = kafka_contact(self.bootstrap, self._settings, timeout_s)
+        if not is_secure(self._settings):
+            return port
+        return SecureContact(port, self.bootstrap, self.admin_config, timeout_s)
 
     @property
     def publisher(self) -> Publisher:
@@ -104,7 +116,7 @@ class ConnectionFactory:
         def find() -> list[str]:
             return self._http or discovery.find(self.admin_config(), queue)
 
-        return QueueRpc(find, self._access_key, self._patience_s, self._http_contact.make)
+        return QueueRpc(find, self._access_key, self._patience_s, self._http_contact.make, self._tls)
 
     def subscription(self, topic: str, start: Start, until: datetime | None = None, *, bounded: bool) -> Subscription:
         self.contact.make()
@@ -211,6 +223,17 @@ class ConnectionFactory:
     def _producer_config(self) -> dict[str, Any]:
         uses_keys = self.partitioner is by_key
         return librdkafka.producer_config(self.bootstrap, self._client_id, self._settings, uses_keys=uses_keys)
+
+
+def _tls_context(credentials: Credentials) -> ssl.SSLContext:
+    """The context for queues over HTTPS. It is made in any case: it finds files that cannot be used, in words."""
+    # Only here, for it loads a library for certificates.
+    from headrace.security.tls.client_context import credentials_context
+
+    try:
+        return credentials_context(credentials)
+    except SettingsError as error:
+        raise ClientError(f"TLS cannot be used: {error}") from None
 
 
 def _or(value: float | None, default: float) -> float:

@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
 from headrace.client.errors import ClientError, NoSuchTopic, TopicFailed, Unreachable
 from headrace.client.kafka.librdkafka import UNREACHABLE, create_client, explain, log
 from headrace.client.kafka.reachability import FirstContact
+from headrace.client.kafka.secure_contact import SecureContact
 from headrace.client.keywords import checks_keywords
 
 _TIMEOUT_S = 30.0
@@ -79,7 +80,7 @@ class Topics:
     ```
     """
 
-    def __init__(self, contact: FirstContact, config: dict[str, Any]) -> None:
+    def __init__(self, contact: FirstContact | SecureContact, config: dict[str, Any]) -> None:
         self._contact = contact
         self._config = config
         self._bootstrap: str = config["bootstrap.servers"]
@@ -177,6 +178,8 @@ class Topics:
         with self._lock:
             if self._admin is None:
                 self._admin = create_client(AdminClient, self._config)
+            # Callbacks, such as the one for a new token, are called by `poll` only.
+            self._admin.poll(0)
             return self._admin
 
     def _wait(self, what: str, ask: "Callable[[], Future[T]]") -> T:

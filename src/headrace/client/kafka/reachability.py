@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from headrace.client.errors import Unreachable
 from headrace.client.threads import DaemonThreads
+from headrace.security.tls.probe import speaks_tls
 
 TIMEOUT_S = 2.5
 
@@ -23,7 +24,10 @@ _KAFKA_PORT = 9092
 _HTTP_PORTS = {"http": 80, "https": 443}
 _API_VERSIONS = b"\x00\x00\x00\x0a\x00\x12\x00\x00\x00\x00\x00\x07\xff\xff"
 """A request that any broker answers to anyone: its size, API 18, version 0, correlation id 7, no client id."""
+_METADATA = b"\x00\x00\x00\x0f\x00\x03\x00\x04\x00\x00\x00\x07\xff\xff\x00\x00\x00\x00\x00"
+"""API 3, version 4, no topics: the brokers only."""
 _CORRELATION_ID = b"\x00\x00\x00\x07"
+_TLS_ALERT = b"\x15\x03"
 _MOST_ANSWER_BYTES = 1024 * 1024
 
 Address = tuple[str, int]
@@ -92,14 +96,20 @@ class FirstContact:
 
 
 def kafka_contact(bootstrap: str, settings: Mapping[str, Any], timeout_s: float) -> FirstContact:
-    """Contact over the Kafka protocol; where TLS is used, no more than that the port is open."""
+    """Contact over the Kafka protocol; with TLS or SASL, no more than that the port is open (see `SecureContact`)."""
     where = str(settings.get("bootstrap.servers") or settings.get("metadata.broker.list") or bootstrap)
-    is_secure = "ssl" in str(settings.get("security.protocol", "")).lower()
     advice = (
         "Is a broker running there? `headrace serve` starts one on localhost:9092; Client('HOST:PORT') says where "
         f"it is, `headrace doctor --bootstrap {where}` finds out more, and Client(connect_timeout=60) waits longer"
     )
-    return FirstContact(where, kafka_addresses(where), connect if is_secure else ask_versions, timeout_s, advice)
+    return FirstContact(
+        where, kafka_addresses(where), connect if is_secure(settings) else ask_broker, timeout_s, advice
+    )
+
+
+def is_secure(settings: Mapping[str, Any]) -> bool:
+    """Whether settings of librdkafka ask for TLS or SASL."""
+    return str(settings.get("security.protocol", "plaintext")).lower() != "plaintext"
 
 
 def http_contact(urls: Sequence[str], timeout_s: float) -> FirstContact:
@@ -130,20 +140,44 @@ def connect(address: Address, timeout_s: float) -> None:
     socket.create_connection(address, timeout_s).close()
 
 
-def ask_versions(address: Address, timeout_s: float) -> None:
-    """Ask which versions of the Kafka protocol it speaks, and look whether that is what it answers."""
+def ask_broker(address: Address, timeout_s: float) -> None:
+    """Ask which versions of the Kafka protocol it speaks, then for its metadata, for which it may require a login."""
     with socket.create_connection(address, timeout_s) as connection:
         connection.settimeout(timeout_s)
-        connection.sendall(_API_VERSIONS)
-        head = b""
-        while len(head) < 8:
-            data = connection.recv(8 - len(head))
-            if not data:
-                text = "it closes the connection; does it want TLS (settings={'security.protocol': 'SSL'})?"
-                raise ConnectionResetError(errno.ECONNRESET, text)
-            head += data
-        if head[4:] != _CORRELATION_ID or not 6 <= int.from_bytes(head[:4]) <= _MOST_ANSWER_BYTES:
-            raise NotABroker("what answers there does not speak the Kafka protocol; is it the port of something else?")
+        if not _is_answered(connection, _API_VERSIONS):
+            if speaks_tls(*address, timeout_s):
+                raise NotABroker("it expects TLS: Client(tls=True), or tls= with the CA file of its certificate")
+            raise ConnectionResetError(errno.ECONNRESET, "it closes the connection")
+        if not _is_answered(connection, _METADATA):
+            text = "it closes the connection; does it expect a user (Client(user=…, password=…))?"
+            raise ConnectionResetError(errno.ECONNRESET, text)
+
+
+def _is_answered(connection: socket.socket, request: bytes) -> bool:
+    """Whether there is an answer; False if the connection is closed, or TLS is expected."""
+    connection.sendall(request)
+    head = _received(connection, 8)
+    if len(head) < 8 or head.startswith(_TLS_ALERT):
+        return False
+    size = int.from_bytes(head[:4])
+    if head[4:] != _CORRELATION_ID or not 6 <= size <= _MOST_ANSWER_BYTES:
+        raise NotABroker("what answers there does not speak the Kafka protocol; is it the port of something else?")
+    _received(connection, size - 4)
+    return True
+
+
+def _received(connection: socket.socket, size: int) -> bytes:
+    """So many bytes, or fewer if the connection ends."""
+    found = b""
+    while len(found) < size:
+        try:
+            data = connection.recv(size - len(found))
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            break
+        found += data
+    return found
 
 
 def _words(error: BaseException, address: Address) -> str:

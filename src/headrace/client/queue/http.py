@@ -23,13 +23,15 @@ class InvalidResponse(OSError):
 
 
 class HttpClientConnection:
-    """Connects with the first request. After an error it has to be closed."""
+    """Connects with the first request. After an error it has to be closed. `tls` is the context for https; by default
+    servers are verified with the authorities of the system."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, tls: ssl.SSLContext | None = None) -> None:
         parts = urlsplit(url if "//" in url else f"http://{url}")
         if parts.scheme not in _PORTS or not parts.hostname:
             raise ClientError(f"{url} is not an address for queues: write http://HOST:PORT")
         self._is_secure = parts.scheme == "https"
+        self._tls = tls
         self._address = (parts.hostname, parts.port or _PORTS[parts.scheme])
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         self.host = f"{host}:{self._address[1]}"
@@ -62,7 +64,8 @@ class HttpClientConnection:
         try:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._is_secure:
-                return ssl.create_default_context().wrap_socket(connected, server_hostname=self._address[0])
+                context = self._tls or ssl.create_default_context()
+                return context.wrap_socket(connected, server_hostname=self._address[0])
         except BaseException:
             connected.close()
             raise

@@ -4,6 +4,7 @@ A call is retried while no broker answers: one may be restarting, or another tak
 except those in `_ONCE`.
 """
 
+import ssl
 import threading
 import time
 from collections import deque
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from headrace.client.errors import ClientError, LeaseLost, NoSuchQueue, QueueFailed, Unreachable
+from headrace.client.errors import ClientError, LeaseLost, NoSuchQueue, NotAuthenticated, QueueFailed, Unreachable
 from headrace.client.kafka.librdkafka import log
 from headrace.client.queue.http import HttpClientConnection
 from headrace.model import queue_wire as wire
@@ -61,10 +62,12 @@ class QueueRpc:
         access_key: str = "",
         patience_s: float = PATIENCE_S,
         reach: Callable[[], None] = lambda: None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._find = find
         self._reach = reach
         self._access_key = access_key
+        self._tls = tls
         self._patience_s = patience_s
         self._lock = threading.Lock()
         self._urls: deque[str] = deque()
@@ -116,6 +119,9 @@ class QueueRpc:
         is_new = not connection.is_open
         try:
             status, data = self._ask(connection, request, timeout_s)
+        except ssl.SSLCertVerificationError as error:
+            connection.close()
+            raise NotAuthenticated(f"the certificate of {url} is not trusted: {error.verify_message}") from None
         except OSError as error:
             connection.close()
             if is_new:
@@ -162,7 +168,7 @@ class QueueRpc:
                 raise _NoResponse(str(error), was_sent=False) from None
             with self._lock:
                 self._urls = deque(urls)
-        return urls[0], HttpClientConnection(urls[0])
+        return urls[0], HttpClientConnection(urls[0], self._tls)
 
     def _keep(self, url: str, connection: HttpClientConnection) -> None:
         with self._lock:

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from headrace import Client, Unreachable
-from headrace.client.kafka.reachability import FirstContact, ask_versions, http_contact, kafka_addresses, kafka_contact
+from headrace.client.kafka.reachability import FirstContact, ask_broker, http_contact, kafka_addresses, kafka_contact
 
 ANSWER = b"\x00\x00\x00\x0a\x00\x00\x00\x07\x00\x00\x00\x00\x00\x00"
 
 
 @contextlib.contextmanager
 def listening(answer: bytes | None) -> Iterator[int]:
-    """A port that answers every connection with these bytes, or with nothing until it is closed."""
+    """A port that answers every request with these bytes, or with nothing until it is closed."""
     with socket.create_server(("127.0.0.1", 0)) as server, contextlib.ExitStack() as kept:
 
         def serve() -> None:
@@ -24,8 +24,8 @@ def listening(answer: bytes | None) -> Iterator[int]:
                     connection, _ = server.accept()
                     kept.enter_context(connection)
                     if answer is not None:
-                        connection.recv(1024)
-                        connection.sendall(answer)
+                        while connection.recv(1024):
+                            connection.sendall(answer)
                         connection.close()
 
         thread = threading.Thread(target=serve, daemon=True)
@@ -143,4 +143,4 @@ def test_every_first_call_says_that_nobody_answers(
 
 def test_the_probe_understands_a_broker() -> None:
     with listening(ANSWER) as port:
-        ask_versions(("127.0.0.1", port), 60)
+        ask_broker(("127.0.0.1", port), 60)
