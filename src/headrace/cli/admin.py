@@ -11,6 +11,8 @@ from headrace.cli.errors import CommandFailed
 from headrace.cli.names import no_such
 from headrace.cli.reach import CONNECT_TIMEOUT_S, check_advertised, check_reachable, unreachable_text
 from headrace.client.kafka import librdkafka
+from headrace.config.client_connection import resolve_credentials
+from headrace.config.credentials import Credentials
 from headrace.model.image import Endpoint
 
 REQUEST_TIMEOUT_S = 30.0
@@ -19,11 +21,21 @@ T = TypeVar("T")
 
 
 def cli_config(bootstrap: str, **settings: Any) -> dict[str, Any]:
-    """The configuration of a command's client; settings are librdkafka's, with underscores for dots."""
+    """The configuration of a command's client, with the credentials of the environment and its profile; settings are
+    librdkafka's, with underscores for dots."""
     named = {name.replace("_", "."): value for name, value in settings.items()}
-    return librdkafka.client_config(
-        bootstrap, "headrace-cli", {"topic.metadata.refresh.interval.ms": 30_000, **named}, may_rebootstrap=True
-    )
+    common = {"topic.metadata.refresh.interval.ms": 30_000, **_credentials().librdkafka()}
+    return librdkafka.client_config(bootstrap, "headrace-cli", {**common, **named}, may_rebootstrap=True)
+
+
+def _credentials() -> Credentials:
+    """The credentials, with files that can be used: librdkafka's errors about those are hard to read."""
+    found = resolve_credentials()
+    if found.uses_tls:
+        from headrace.security.tls.client_context import credentials_context
+
+        credentials_context(found)
+    return found
 
 
 class Admin:

@@ -24,6 +24,7 @@ from headrace.cli.log.commands import log_app
 from headrace.cli.pipeline.archive_commands import archive, replay
 from headrace.cli.pipeline.commands import pipeline_app
 from headrace.cli.produce.commands import produce
+from headrace.cli.profile import ProfileOption, offer_profile
 from headrace.cli.queue.commands import queue_app
 from headrace.cli.secure.commands import secure
 from headrace.cli.serve.commands import serve
@@ -59,6 +60,7 @@ app.command()(demo)
 app.command()(bench)
 app.command()(doctor)
 offer_both(app)
+offer_profile(app)
 
 
 def _print_version(wanted: bool) -> None:
@@ -77,6 +79,7 @@ def _options(
             "--version", help="Print the version and the commit, and exit.", callback=_print_version, is_eager=True
         ),
     ] = False,
+    profile: ProfileOption = None,
 ) -> None:
     pass
 

@@ -1,10 +1,10 @@
 """Identifies the server behind a port that does not speak Kafka."""
 
 import socket
-import ssl
 from typing import Literal
 
 from headrace.model.image import Endpoint
+from headrace.security.tls.probe import speaks_tls
 
 Kind = Literal["TLS", "HTTP", "silence", "unknown"]
 
@@ -17,30 +17,12 @@ def who_is_there(where: Endpoint, sample: bytes, timeout_s: float) -> Kind:
         return "TLS"
     if sample.startswith(b"HTTP"):
         return "HTTP"
-    if _speaks_tls(where, timeout_s):
+    if speaks_tls(where.host, where.port, timeout_s):
         return "TLS"
     answer = _ask_http(where, timeout_s)
     if answer.startswith(b"HTTP"):
         return "HTTP"
     return "unknown" if sample or answer else "silence"
-
-
-def _speaks_tls(where: Endpoint, timeout_s: float) -> bool:
-    """Whether a TLS handshake gets anywhere. Nothing is sent inside it, so whose certificate it is does not matter."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    try:
-        with (
-            socket.create_connection((where.host, where.port), timeout_s) as raw,
-            context.wrap_socket(raw, server_hostname=where.host),
-        ):
-            return True
-    except ssl.SSLError as error:
-        # A server that answers with an alert (it wants a client certificate, say) speaks TLS; garbage does not.
-        return "ALERT" in (error.reason or "")
-    except OSError:
-        return False
 
 
 def _ask_http(where: Endpoint, timeout_s: float) -> bytes:

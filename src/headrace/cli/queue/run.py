@@ -1,7 +1,6 @@
 """The work of `headrace queue`, through the SDK."""
 
 import logging
-import os
 import re
 import sys
 import time
@@ -65,13 +64,12 @@ def _client(bootstrap: str, http: str) -> Iterator[Client]:
         Admin(bootstrap).cluster()  # the addresses that it tells, too, before the client tries them for long
     # What fails is said by the command; librdkafka and the SDK would write lines of their own between.
     logging.getLogger("headrace.client").addHandler(logging.NullHandler())
-    # Not an option of the commands: all users of the machine can see those.
-    access_key = os.environ.get("HEADRACE_ACCESS_KEY", "")
+    # Secrets are not options of the commands, which all users of the machine can see: the client takes them from the
+    # environment or the profile.
     client = Client(
         bootstrap,
         client_id="headrace-cli",
         http=http,
-        access_key=access_key,
         patience=_PATIENCE_S,
         settings={"logger": _SILENT},
     )

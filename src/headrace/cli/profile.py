@@ -1,0 +1,70 @@
+"""`--profile NAME`, before or after any command that talks to a broker.
+
+A profile is used by setting environment variables of this process, which commands read and their children inherit: the
+name of the profile, and its addresses. Secrets stay in the file and are read where a connection is made.
+"""
+
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from headrace.config.client_connection import PROFILE_VARIABLE, VARIABLES
+from headrace.config.profiles import read_profile
+
+_PROFILE, _BOOTSTRAP = "profile", "bootstrap"
+_ADDRESSES = (_BOOTSTRAP, "http")
+
+
+def use_profile(name: str | None) -> str | None:
+    """Let all connections of this process use a profile. What the environment says already is not changed."""
+    if name:
+        os.environ[PROFILE_VARIABLE] = name
+        found = read_profile(name, os.environ)
+        for field in _ADDRESSES:
+            if found.get(field):
+                os.environ.setdefault(VARIABLES[field], str(found[field]))
+    return name
+
+
+ProfileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="NAME",
+        envvar=PROFILE_VARIABLE,
+        help="A connection from ~/.config/headrace/config.toml: brokers, user, TLS.",
+        callback=use_profile,
+        is_eager=True,
+        show_default=False,
+    ),
+]
+
+
+def offer_profile(app: typer.Typer) -> None:
+    """Add the option to every command with `--bootstrap`, of an application and of those below it."""
+    for command in app.registered_commands:
+        if command.callback is not None:
+            command.callback = _with_profile(command.callback)
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            offer_profile(group.typer_instance)
+
+
+def _with_profile(command: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(command)
+    if _BOOTSTRAP not in signature.parameters or _PROFILE in signature.parameters:
+        return command
+
+    @functools.wraps(command)
+    def run(**values: Any) -> Any:
+        values.pop(_PROFILE)
+        return command(**values)
+
+    added = inspect.Parameter(_PROFILE, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=ProfileOption)
+    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), added])  # type: ignore[attr-defined]
+    run.__annotations__ = {**command.__annotations__, _PROFILE: ProfileOption}
+    return run
