@@ -10,13 +10,22 @@ import signal
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from random import Random
 
-from starlette.routing import Router
-
+from headrace.admin.door import admin_door
+from headrace.admin.routes import PREFIX
+from headrace.admin.services import AdminServices
 from headrace.app.broker_home import open_home
-from headrace.app.broker_security import put_password, start_authentication, tls_files
+from headrace.app.broker_security import (
+    create_admin,
+    ensure_authenticator,
+    put_password,
+    start_authentication,
+    tls_files,
+)
+from headrace.app.http.doors import HttpDoors
 from headrace.app.http.server import HttpServer
 from headrace.app.node import Node, NodeDependencies
 from headrace.app.secured_home import RunningBroker, forget_running, write_running
@@ -180,9 +189,9 @@ class BrokerApp:
         if address is None:
             return
         endpoint = self._sqs_endpoint(services)
-        # All paths belong to queues: there is no other API over HTTP yet.
+        doors = HttpDoors({PREFIX: admin_door(self._admin_services(services))}, endpoint)
         context = self._tls.server_context(alpn=ALPN_HTTP) if self._tls and self.settings.http_uses_tls else None
-        server = HttpServer(self.settings, Router(default=endpoint, redirect_slashes=False), context)
+        server = HttpServer(self.settings, doors, context)
         self._http_endpoint = await server.start(address, may_move=not self.settings.http_listen)
         undo.push_async_callback(server.stop, self.settings.shutdown_timeout_ms / 1000)
         undo.push_async_callback(endpoint.stop)
@@ -193,6 +202,16 @@ class BrokerApp:
         asked, bound = self.settings.http_address, self._http_endpoint
         if asked is not None and bound is not None and asked.port not in (0, bound.port):
             log.warning("%s is in use: queues are served on %s; choose an address with --http-listen", asked, bound)
+
+    def _admin_services(self, services: Services) -> AdminServices:
+        return AdminServices(
+            services.metadata,
+            services.security,
+            services.access,
+            services.clock.wall_ms,
+            partial(ensure_authenticator, self.settings, services),
+            partial(create_admin, services.access),
+        )
 
     def _sqs_endpoint(self, services: Services) -> SqsEndpoint:
         settings, metadata = self.settings, services.metadata

@@ -49,6 +49,7 @@ def tls_files(settings: BrokerSettings) -> ReloadingTls | None:
 
 async def start_authentication(settings: BrokerSettings, services: Services, undo: AsyncExitStack) -> None:
     """Give `services.security` its authenticator, if a listener needs one, and create the users that must exist."""
+    undo.callback(_close_authenticator, services)
     await _create_initial_admin(services)
     await _create_initial_access(Path(settings.data_dir), services)
     await _create_broker_user(settings, services)
@@ -58,12 +59,26 @@ async def start_authentication(settings: BrokerSettings, services: Services, und
     tokens = None
     if any(OAUTHBEARER in each.mechanisms for each in listeners):
         tokens = await _token_verifier(settings, undo)
+    await ensure_authenticator(settings, services, tokens)
+
+
+async def ensure_authenticator(
+    settings: BrokerSettings, services: Services, tokens: JwtVerifier | None = None
+) -> Authenticator:
+    """Return the authenticator of `services.security`; make it if no listener has needed one until now."""
     security = services.security
-    mechanisms = Mechanisms(security.user, await services.access.scram_secret(), tokens=tokens)
-    authenticator = security.authenticator = Authenticator(
-        mechanisms, PrincipalRules(settings.tls_principal_mapping_rules)
-    )
-    undo.callback(authenticator.close)
+    if security.authenticator is None:
+        secret = await services.access.scram_secret()
+        # Another request may have been quicker.
+        if security.authenticator is None:
+            mechanisms = Mechanisms(security.user, secret, tokens=tokens)
+            security.authenticator = Authenticator(mechanisms, PrincipalRules(settings.tls_principal_mapping_rules))
+    return security.authenticator
+
+
+def _close_authenticator(services: Services) -> None:
+    if services.security.authenticator is not None:
+        services.security.authenticator.close()
 
 
 async def _token_verifier(settings: BrokerSettings, undo: AsyncExitStack) -> JwtVerifier:

@@ -59,10 +59,7 @@ class AccessControl:
             security = self._metadata.image.security
             if name not in security.users:
                 raise UnknownUser(f"there is no user {name}")
-            keys = [key.key_id for key in security.access_keys.values() if key.user == name]
-            key = layout.user_key(name)
-            writes: list[Write] = [DeleteKey(layout.access_key_key(each)) for each in keys[:_KEYS_PER_COMMIT]]
-            await self._metadata.commit([self._metadata.unchanged(key)], [*writes, DeleteKey(key)])
+            await self._delete_with_keys(name)
 
         await self._metadata.decide(attempt)
 
@@ -115,6 +112,15 @@ class AccessControl:
 
         await self._metadata.decide(attempt)
 
+    async def _delete_with_keys(self, name: str) -> None:
+        """Remove a user and its access keys: a later user of the same name must not inherit them."""
+        access_keys = self._metadata.image.security.access_keys.values()
+        writes: list[Write] = [DeleteKey(layout.access_key_key(key.key_id)) for key in access_keys if key.user == name]
+        last = len(writes) - len(writes) % _KEYS_PER_COMMIT
+        await self._write(writes[:last])
+        key = layout.user_key(name)
+        await self._metadata.commit([self._metadata.unchanged(key)], [*writes[last:], DeleteKey(key)])
+
     async def _write(self, writes: Collection[Write]) -> None:
         ordered = list(writes)
         for first in range(0, len(ordered), _KEYS_PER_COMMIT):
@@ -133,9 +139,12 @@ class AccessControl:
             if user is None and not creates:
                 raise UnknownUser(f"there is no user {name}")
             credentials = edit({} if user is None else user.credentials)
+            if not credentials:
+                await self._delete_with_keys(name)
+                return
             key = layout.user_key(name)
-            write: Write = Put(key, layout.encode_user(User(name, credentials))) if credentials else DeleteKey(key)
-            await self._metadata.commit([self._metadata.unchanged(key)], [write])
+            user_record = layout.encode_user(User(name, credentials))
+            await self._metadata.commit([self._metadata.unchanged(key)], [Put(key, user_record)])
 
         await self._metadata.decide(attempt)
 

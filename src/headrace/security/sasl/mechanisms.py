@@ -25,7 +25,8 @@ class Mechanisms:
         tokens: TokenVerifier | None = None,
     ) -> None:
         self._lookup = CredentialLookup(users, secret, iterations)
-        self._passwords = PasswordVerifier(self._lookup)
+        self.passwords = PasswordVerifier(self._lookup)
+        """For PLAIN, and for HTTP Basic."""
         self._tokens = tokens
 
     @property
@@ -38,7 +39,7 @@ class Mechanisms:
         if name in HASHES:
             return ScramExchange(name, self._lookup)
         if name == PLAIN:
-            return PlainExchange(self._passwords)
+            return PlainExchange(self.passwords)
         if name == OAUTHBEARER and self._tokens is not None:
             return OAuthBearerExchange(self._tokens)
         return None

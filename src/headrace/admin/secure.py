@@ -1,0 +1,68 @@
+"""Turns authorization on, after an administrator exists: the last step of `headrace secure`.
+
+Idempotent: an administrator that exists is left as it is, its password too, and authorization that is on stays on.
+"""
+
+import msgspec
+
+from headrace.admin.errors import AdminError, unauthorized
+from headrace.admin.routes import ALTER_CLUSTER, AdminRequest, Reply, route
+from headrace.model.acls import CLUSTER
+from headrace.model.users import ANONYMOUS, principal_of
+from headrace.security.authorizer import Authorizer
+from headrace.security.sasl.scram import HASHES
+
+_SETTING = "authorization.enable"
+
+
+class SecureRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    admin: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"SecureRequest(admin={self.admin!r})"
+
+
+@route("POST", "/secure", needs=ALTER_CLUSTER, is_open_without_users=True)
+async def secure(request: AdminRequest) -> Reply:
+    wanted = request.read(SecureRequest)
+    if not wanted.admin or ":" in wanted.admin:
+        raise AdminError(400, "invalid_request", "the name of an administrator is not empty and has no colon")
+    services = request.services
+    async with services.changing:
+        if request.subject.principal == ANONYMOUS and services.security.image.users:
+            raise unauthorized("another request has created an administrator: log in as that one")
+        is_created = await _ensure_admin(request, wanted)
+    metadata = services.metadata
+    was_on = metadata.settings.authorization_enable
+    if not was_on:
+        await metadata.alter_broker_settings(None, lambda before: {**before, _SETTING: "true"})
+    return Reply({"admin": wanted.admin, "created": is_created, "authorization": True, "was_secured": was_on})
+
+
+async def _ensure_admin(request: AdminRequest, wanted: SecureRequest) -> bool:
+    """Create the administrator if it does not exist, and complete one whose creation was interrupted."""
+    services, name = request.services, wanted.admin
+    user = services.security.image.users.get(name)
+    if user is None:
+        await services.create_admin(name, wanted.password)
+        return True
+    settings = services.metadata.settings
+    authorizer = Authorizer(services.security.image.acls, super_users=settings.super_user_principals)
+    decision = authorizer.decide(principal_of(name), request.subject.host, ALTER_CLUSTER.operation, CLUSTER)
+    if not decision.is_allowed:
+        raise AdminError(
+            409,
+            "not_an_administrator",
+            f"the user {name} exists and is no administrator: choose another name, or grant it with "
+            f"`headrace acl add {name} --admin`",
+        )
+    if not HASHES.keys() <= user.credentials.keys() and await _is_password(request, wanted):
+        await services.create_admin(name, wanted.password)
+    return False
+
+
+async def _is_password(request: AdminRequest, wanted: SecureRequest) -> bool:
+    authenticator = await request.services.authenticator()
+    passwords = authenticator.mechanisms.passwords
+    return await authenticator.compute(lambda: passwords.verify(wanted.admin, wanted.password)) is not None

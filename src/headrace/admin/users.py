@@ -1,0 +1,97 @@
+"""Users and their access keys. A key's secret is part of the answer that creates it, and of no other."""
+
+import secrets
+from datetime import UTC, datetime
+
+import msgspec
+
+from headrace.admin.errors import AdminError
+from headrace.admin.routes import ALTER_CLUSTER, DESCRIBE_CLUSTER, AdminRequest, Reply, route
+from headrace.admin.services import AdminServices
+from headrace.model.errors import UnknownAccessKey, UnknownUser
+from headrace.model.users import AccessKey
+
+KEY_ID_PREFIX = "HR"
+MAX_KEYS = 20
+"""For each user, so that two are there while clients change from one to the next, and stores stay small."""
+_KEY_ID_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
+_KEY_ID_RANDOM = 18
+_SECRET_BYTES = 30
+"""40 characters of base64."""
+
+
+class UserEntry(msgspec.Struct, frozen=True):
+    name: str
+    mechanisms: list[str]
+    keys: int
+
+
+class KeyEntry(msgspec.Struct, frozen=True):
+    id: str
+    user: str
+    created: str
+    """ISO 8601 in UTC."""
+
+
+class NewKey(KeyEntry, frozen=True):
+    secret: str
+
+
+@route("GET", "/users", needs=DESCRIBE_CLUSTER)
+async def list_users(request: AdminRequest) -> Reply:
+    image = request.services.security.image
+    entries = [
+        UserEntry(name, sorted(user.credentials), len(_keys(request.services, name)))
+        for name, user in sorted(image.users.items())
+    ]
+    return Reply({"users": entries})
+
+
+@route("GET", "/users/{name:path}/keys", needs=DESCRIBE_CLUSTER, owner="name")
+async def list_keys(request: AdminRequest) -> Reply:
+    return Reply({"keys": [_entry(key) for key in _keys(request.services, _user(request))]})
+
+
+@route("POST", "/users/{name:path}/keys", needs=ALTER_CLUSTER, owner="name")
+async def create_key(request: AdminRequest) -> Reply:
+    services, user = request.services, _user(request)
+    async with services.changing:
+        if len(_keys(services, user)) >= MAX_KEYS:
+            raise AdminError(409, "too_many_keys", f"{user} has {MAX_KEYS} access keys: delete one first")
+        key = AccessKey(_new_id(), user, secrets.token_urlsafe(_SECRET_BYTES), services.wall_ms())
+        await services.access.create_access_key(key)
+    return Reply(NewKey(key.key_id, user, _time(key), key.secret), 201)
+
+
+@route("DELETE", "/users/{name:path}/keys/{id}", needs=ALTER_CLUSTER, owner="name")
+async def delete_key(request: AdminRequest) -> Reply:
+    user, key_id = _user(request), request.parameters["id"]
+    key = request.services.security.image.access_keys.get(key_id)
+    if key is None or key.user != user:
+        raise UnknownAccessKey(f"{user} has no access key {key_id}")
+    await request.services.access.delete_access_key(key_id)
+    return Reply(None, 204)
+
+
+def _user(request: AdminRequest) -> str:
+    name = request.parameters["name"]
+    if name not in request.services.security.image.users:
+        raise UnknownUser(f"there is no user {name}")
+    return name
+
+
+def _keys(services: AdminServices, user: str) -> list[AccessKey]:
+    found = [key for key in services.security.image.access_keys.values() if key.user == user]
+    return sorted(found, key=lambda key: (key.created_ms, key.key_id))
+
+
+def _entry(key: AccessKey) -> KeyEntry:
+    return KeyEntry(key.key_id, key.user, _time(key))
+
+
+def _time(key: AccessKey) -> str:
+    return datetime.fromtimestamp(key.created_ms / 1000, UTC).isoformat(timespec="seconds")
+
+
+def _new_id() -> str:
+    return KEY_ID_PREFIX + "".join(secrets.choice(_KEY_ID_CHARACTERS) for _ in range(_KEY_ID_RANDOM))
