@@ -1,13 +1,16 @@
 """The public interface of the package: one object for all requests to a cluster."""
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from types import TracebackType
 
 from headrace.config.credentials import Credentials
+from headrace.model.acls import Acl
 from headrace.model.ids import NO_PRODUCER, ProducerIdAndEpoch
 from headrace.model.image import Endpoint
 from headrace.protocol.fetch_response import FetchedRecords
+from headrace.security.acl_filter import AclFilter
 from headrace.wire import (
+    acls,
     brokers,
     features,
     fetch,
@@ -18,7 +21,9 @@ from headrace.wire import (
     streams_groups,
     topics,
     transactions,
+    users,
 )
+from headrace.wire.acls import EVERY_ACL
 from headrace.wire.brokers import ClusterInfo, LogDir, Reassignment
 from headrace.wire.connection import Timeouts
 from headrace.wire.errors import Refused
@@ -33,6 +38,7 @@ from headrace.wire.settings import Resource, SettingInForce
 from headrace.wire.share_groups import ShareGroupInfo
 from headrace.wire.streams_groups import StreamsGroupInfo
 from headrace.wire.transactions import TransactionInfo
+from headrace.wire.users import CredentialInfo
 
 DEFAULT_TIMEOUTS = Timeouts()
 FETCH_BYTES = 8 * 1024 * 1024
@@ -322,3 +328,29 @@ class Cluster:
     def describe_streams_group(self, group: str) -> StreamsGroupInfo | None:
         """The members of a streams group and their tasks; None if it does not exist."""
         return streams_groups.describe_streams_group(self._router, group)
+
+    # -- users and ACLs
+
+    def users(self) -> dict[str, list[CredentialInfo]]:
+        """The users with SCRAM credentials, by name."""
+        return users.list_users(self._router)
+
+    def set_password(self, user: str, password: str, mechanism: str) -> None:
+        """Set the password of a user for one SCRAM mechanism; creates the user. The password itself is not sent."""
+        users.set_password(self._router, user, password, mechanism)
+
+    def delete_credential(self, user: str, mechanism: str) -> None:
+        """Delete the credential of a user for one SCRAM mechanism; with the last one, the user."""
+        users.delete_credential(self._router, user, mechanism)
+
+    def acls(self, wanted: AclFilter = EVERY_ACL) -> list[Acl]:
+        """The ACLs that a filter selects."""
+        return acls.list_acls(self._router, wanted)
+
+    def create_acls(self, created: Collection[Acl]) -> None:
+        """Create ACLs; those that exist are left as they are."""
+        acls.create_acls(self._router, created)
+
+    def delete_acls(self, deleted: Collection[Acl]) -> list[Acl]:
+        """Delete exactly these ACLs. Returns those that existed."""
+        return acls.delete_acls(self._router, deleted)
