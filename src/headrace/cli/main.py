@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from headrace.cli.acl.commands import acl_app
 from headrace.cli.bench.commands import bench
 from headrace.cli.cert.commands import cert_app
 from headrace.cli.cluster.commands import cluster_app
@@ -30,6 +31,7 @@ from headrace.cli.secure.commands import secure
 from headrace.cli.serve.commands import serve
 from headrace.cli.topic.commands import topic_app
 from headrace.cli.txn.commands import txn_app
+from headrace.cli.user.commands import user_app
 from headrace.model.errors import HeadraceError
 from headrace.model.extras import missing_extra
 
@@ -53,6 +55,8 @@ app.add_typer(txn_app, name="txn")
 app.add_typer(log_app, name="log")
 app.command()(secure)
 app.add_typer(cert_app, name="cert")
+app.add_typer(user_app, name="user")
+app.add_typer(acl_app, name="acl")
 app.add_typer(pipeline_app, name="pipeline")
 pipeline_app.command()(archive)
 pipeline_app.command()(replay)

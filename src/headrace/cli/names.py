@@ -51,6 +51,31 @@ def complete_queues(context: typer.Context, incomplete: str) -> list[str]:
     return _complete(context, incomplete, queues)
 
 
+def complete_users(context: typer.Context, incomplete: str) -> list[str]:
+    return _complete(context, incomplete, lambda cluster: cluster.users())
+
+
+def complete_operations(incomplete: str) -> list[str]:
+    from headrace.model.acls import AclOperation
+
+    names = (each.name.lower().replace("_", "-") for each in AclOperation)
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def complete_resources(context: typer.Context, incomplete: str) -> list[str]:
+    """`topic:` and its like, then the names of that kind."""
+    kind, colon, name = incomplete.partition(":")
+    if not colon:
+        return [each for each in ("topic:", "queue:", "group:", "transaction:", "cluster") if each.startswith(kind)]
+    of_kind = {
+        "topic": complete_topics,
+        "queue": complete_queues,
+        "group": complete_groups,
+        "transaction": complete_transactions,
+    }.get(kind)
+    return [] if of_kind is None else [f"{kind}:{each}" for each in of_kind(context, name)]
+
+
 def complete_transactions(context: typer.Context, incomplete: str) -> list[str]:
     return _complete(context, incomplete, lambda cluster: cluster.list_transactions())
 

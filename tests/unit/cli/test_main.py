@@ -105,6 +105,9 @@ CONNECTING = {
         "delete q --yes",
         "alter q --delay 1s",
     ],
+    "user": ["create u --generate", "list", "passwd u --generate", "delete u --yes"],
+    "user key": ["create u", "list u", "delete u HRX --yes"],
+    "acl": ["add u --read t", "list", "remove u --yes", "explain u read t"],
     "txn": ["list", "describe x", "abort x --yes"],
     "cluster": [
         "status",
