@@ -22,6 +22,7 @@ from headrace.security.sasl.jwt_verifier import JwtVerifier, TokenRules
 from headrace.security.sasl.mechanism import OAUTHBEARER
 from headrace.security.sasl.mechanisms import Mechanisms
 from headrace.security.sasl.scram import HASHES, new_credential
+from headrace.security.sasl.shapes import CredentialShapes
 from headrace.security.tls.context import TlsFiles
 from headrace.security.tls.principal_rules import PrincipalRules
 from headrace.security.tls.reload import ReloadingTls
@@ -71,7 +72,8 @@ async def ensure_authenticator(
         secret = await services.access.scram_secret()
         # Another request may have been quicker.
         if security.authenticator is None:
-            mechanisms = Mechanisms(security.user, secret, tokens=tokens)
+            shapes = CredentialShapes(lambda: security.image.users)
+            mechanisms = Mechanisms(security.user, secret, shapes=shapes, tokens=tokens)
             security.authenticator = Authenticator(mechanisms, PrincipalRules(settings.tls_principal_mapping_rules))
     return security.authenticator
 

@@ -1,12 +1,13 @@
 """Begins an exchange by the name of its mechanism."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from headrace.model.users import User
 from headrace.security.sasl.mechanism import OAUTHBEARER, PLAIN, Exchange
 from headrace.security.sasl.oauthbearer import OAuthBearerExchange, TokenVerifier
 from headrace.security.sasl.plain import PasswordVerifier, PlainExchange
 from headrace.security.sasl.scram import DEFAULT_ITERATIONS, HASHES, CredentialLookup, ScramExchange
+from headrace.security.sasl.shapes import CredentialShape
 
 
 class Mechanisms:
@@ -22,9 +23,11 @@ class Mechanisms:
         secret: bytes,
         *,
         iterations: int = DEFAULT_ITERATIONS,
+        shapes: Callable[[str], Collection[CredentialShape]] = lambda mechanism: (),
         tokens: TokenVerifier | None = None,
     ) -> None:
-        self._lookup = CredentialLookup(users, secret, iterations)
+        """`shapes` are those of the users' credentials (`CredentialShapes`)."""
+        self._lookup = CredentialLookup(users, secret, iterations, shapes)
         self.passwords = PasswordVerifier(self._lookup)
         """For PLAIN, and for HTTP Basic."""
         self._tokens = tokens

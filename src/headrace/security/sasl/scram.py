@@ -4,14 +4,15 @@
 - There is no channel binding, as in Kafka: flag `n` or `y` goes on, `p` is rejected.
 - The authorization id is empty or the user's own name. `tokenauth` (Kafka's delegation tokens) is rejected.
 - A user that does not exist gets a challenge, too: its salt depends only on its name and a secret of the cluster, its
-  iterations are the default, and its final message is verified with the same work before it is rejected.
+  iterations and the salt's size are those of some user, and its final message is verified with the same work before it
+  is rejected.
 """
 
 import hashlib
 import hmac
 import secrets
 from base64 import b64decode, b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from headrace.model.users import ScramCredential, User, principal_of
@@ -24,6 +25,7 @@ from headrace.security.sasl.mechanism import (
     Rejected,
 )
 from headrace.security.sasl.saslprep import is_prepared, saslprep
+from headrace.security.sasl.shapes import CredentialShape
 
 HASHES = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
 DIGEST_BYTES = {SCRAM_SHA_256: 32, SCRAM_SHA_512: 64}
@@ -98,10 +100,18 @@ def _check_terms(mechanism: str, iterations: int) -> None:
 class CredentialLookup:
     """Finds the credential of a user, or makes up one that no password fits."""
 
-    def __init__(self, users: Callable[[str], User | None], secret: bytes, iterations: int) -> None:
+    def __init__(
+        self,
+        users: Callable[[str], User | None],
+        secret: bytes,
+        iterations: int,
+        shapes: Callable[[str], Collection[CredentialShape]] = lambda mechanism: (),
+    ) -> None:
+        """`shapes` are those of the users' credentials for a mechanism; without any, `iterations` is the default."""
         self._users = users
         self._secret = secret
-        self._iterations = iterations
+        self._default = CredentialShape(iterations, SALT_BYTES)
+        self._shapes = shapes
 
     def user(self, name: str) -> User | None:
         """The user of this name as it is sent, or of its prepared form."""
@@ -115,13 +125,22 @@ class CredentialLookup:
 
     def made_up(self, name: str, mechanism: str) -> ScramCredential:
         """Always the same for a name, so that asking twice does not show that the user does not exist."""
+        shape = self._shape(name, mechanism)
+        salt = self._derive("salt", mechanism, name)
+        if shape.salt_bytes > len(salt):
+            salt = hashlib.shake_256(salt).digest(shape.salt_bytes)
         return ScramCredential(
             mechanism=mechanism,
-            salt=self._derive("salt", mechanism, name)[:SALT_BYTES],
-            iterations=self._iterations,
+            salt=salt[: shape.salt_bytes],
+            iterations=shape.iterations,
             stored_key=self._derive("stored key", mechanism, name)[: DIGEST_BYTES[mechanism]],
             server_key=self._derive("server key", mechanism, name)[: DIGEST_BYTES[mechanism]],
         )
+
+    def _shape(self, name: str, mechanism: str) -> CredentialShape:
+        """One of the users' shapes. A shape more or less changes it for few names: each name ranks all shapes."""
+        shapes = self._shapes(mechanism)
+        return max(shapes, key=lambda each: self._derive(f"shape {each}", mechanism, name), default=self._default)
 
     def _derive(self, use: str, mechanism: str, name: str) -> bytes:
         text = "\0".join((use, mechanism, name)).encode(errors="surrogatepass")
