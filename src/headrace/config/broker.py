@@ -47,9 +47,11 @@ class BrokerSettings:
     tls_min_version: str = "1.2"
     tls_principal_mapping_rules: str = "DEFAULT"
     sasl_enabled_mechanisms: tuple[str, ...] = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-    sasl_server_max_receive_size: int = 512 * 1024
+    sasl_server_max_receive_size: int = 64 * 1024
     connections_max_reauth_ms: int = 0
     connection_failed_authentication_delay_ms: int = 100
+    max_pending_connections: int = 1_000
+    max_pending_connections_per_ip: int = 500
     inter_broker_user: str = ""
     inter_broker_password: str = field(default="", repr=False)
     inter_broker_sasl_mechanism: str = "SCRAM-SHA-512"

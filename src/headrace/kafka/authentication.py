@@ -37,6 +37,7 @@ class Authentication:
         "_wall_ms",
         "enabled",
         "expires_at_ms",
+        "failure",
         "has_authenticated",
         "mechanism",
         "principal",
@@ -63,11 +64,13 @@ class Authentication:
         """True if the next frame is a token, and no request."""
         self.expires_at_ms: int | None = None
         self.session_lifetime_ms = 0
+        self.failure = ""
+        """Why it failed, for the log; never shown to the client."""
 
     def why_not(self, api_key: int) -> str | None:
         """Why a request must not be answered, as the end of a sentence about the client; None if it may."""
         if self.stage is Stage.FAILED:
-            return "failed to authenticate"
+            return self.failure
         if api_key in _BEFORE:
             return None
         if not self.has_authenticated:
@@ -81,7 +84,7 @@ class Authentication:
         is_same = not self.has_authenticated or mechanism == self.mechanism
         exchange = self._mechanisms.begin(mechanism) if mechanism in self.enabled and is_same else None
         if self.stage not in (Stage.HANDSHAKE, Stage.DONE) or exchange is None:
-            self.fail()
+            self.fail(f"asked for {mechanism!r:.40}, which is not possible at this point")
             return False
         self._exchange = exchange
         self.mechanism = mechanism
@@ -111,11 +114,13 @@ class Authentication:
             else:
                 self._done(answer)
         if isinstance(answer, Rejected):
-            self.fail()
+            self.fail(f"failed to authenticate with {self.mechanism}: {answer.reason_for_log}")
         return answer
 
-    def fail(self) -> None:
+    def fail(self, reason: str) -> None:
+        """End the authentication; the reason is the end of a sentence about the client."""
         self.stage = Stage.FAILED
+        self.failure = reason
         self._exchange = None
         self.takes_raw_tokens = False
 

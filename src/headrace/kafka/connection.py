@@ -27,6 +27,7 @@ from headrace.protocol.frames import Frame, FrameReader
 from headrace.runtime.deferred import Deferred
 from headrace.runtime.disk import Buffer
 from headrace.security.sasl.mechanism import Rejected
+from headrace.security.subject import UNKNOWN, Subject
 
 log = logging.getLogger(__name__)
 
@@ -158,6 +159,11 @@ class Connection(asyncio.BufferedProtocol):
     # -- the server's side
 
     @property
+    def subject(self) -> Subject:
+        """The client of the connection, as far as it is known."""
+        return UNKNOWN if self._peer is None else self._peer.subject
+
+    @property
     def is_idle(self) -> bool:
         """True if nothing is being received, handled or answered."""
         return not (self._queue or self._state.is_blocked or self._frames.is_inside_frame or self.has_unanswered)
@@ -210,13 +216,19 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is None or not self._state.close():
             return
         if self._peer is not None:
-            log.info("closed the connection of %s: it %s", self._peer.address, reason)
+            self._host.closing(self._peer, reason)
         self._last_active_ms = self._host.now_ms()
         self._queue.clear()
         self._regulate()
         self._send()
         if self._outbox is not None:
             self._outbox.close_when_empty()
+
+    def cut_off(self, reason: str) -> None:
+        """Close at once: the client gets no more answers, and need not read any for that."""
+        if self._peer is not None and self._state.phase < Phase.CLOSING:
+            self._host.closing(self._peer, reason)
+        self.abort()
 
     def abort(self) -> None:
         """Close at once and discard unsent answers."""
@@ -308,11 +320,15 @@ class Connection(asyncio.BufferedProtocol):
     ) -> None:
         try:
             answer = await authenticate(self._host.services, peer, authentication, token)
+        except Exception:
+            log.exception("a SASL token could not be handled")
+            self.abort()
+            return
         finally:
             self._state.unblock()
         if self._transport is None:
             return
-        if not isinstance(answer, Rejected):
+        if answer is not None and not isinstance(answer, Rejected):
             self._answer(slot, (answer.token,))
         self._note_authentication(authentication)
         self._pump()
@@ -320,9 +336,10 @@ class Connection(asyncio.BufferedProtocol):
     def _note_authentication(self, authentication: Authentication) -> None:
         """Serve the client once it has authenticated; close the connection if it has failed to."""
         if authentication.stage is Stage.FAILED:
-            self.close("failed to authenticate")
+            self.close(authentication.failure)
         elif self._state.is_authenticating and authentication.has_authenticated:
             self._state.authenticated()
+            self._host.authenticated(self)
             self._frames.max_frame_bytes = self._host.services.settings.socket_request_max_bytes
 
     async def _serve(self, slot: AnswerSlot, context: Context, frame: Frame, work: Coroutine[Any, Any, Answer]) -> None:

@@ -26,6 +26,12 @@ class ConnectionHost(Protocol):
     def opened(self, connection: "Connection", transport: asyncio.Transport, listener: KafkaListener) -> Peer | None:
         """Admit the connection, or refuse it with None."""
 
+    def authenticated(self, connection: "Connection") -> None:
+        """Note that the client has authenticated by SASL for the first time."""
+
+    def closing(self, peer: Peer, reason: str) -> None:
+        """Log that the connection of a client is being closed; `reason` is the end of a sentence about it."""
+
     def closed(self, connection: "Connection") -> None: ...
     def drained(self) -> None: ...
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None: ...

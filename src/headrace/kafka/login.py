@@ -4,22 +4,27 @@ The answer to a failure is delayed, so that passwords cannot be tried quickly, a
 """
 
 import asyncio
-import logging
 
 from headrace.kafka.authentication import Authentication
 from headrace.kafka.dispatch import Peer
 from headrace.kafka.services import Services
-from headrace.model.users import principal_of
-from headrace.security.authenticator import Login, LoginsBusy
+from headrace.model.users import USER_TYPE, principal_of
+from headrace.security.authenticator import Login
+from headrace.security.login_queue import LoginsBusy
 from headrace.security.sasl.mechanism import Answer, Authenticated, Rejected
 
-log = logging.getLogger(__name__)
+_CHANGED = "the credential was changed during the exchange"
 
 
-async def authenticate(services: Services, peer: Peer, authentication: Authentication, token: bytes) -> Answer:
-    """Answer a token; on success the peer has its new subject when this returns."""
-    answer = authentication.settle(await _step(services, authentication, token))
+async def authenticate(services: Services, peer: Peer, authentication: Authentication, token: bytes) -> Answer | None:
+    """Answer a token; on success the peer has its new subject when this returns. None if there is to be no answer."""
     security, subject = services.security, peer.subject
+    try:
+        step = await _step(services, subject.host, authentication, token)
+    except LoginsBusy:
+        authentication.fail("could not log in: too many clients do at the same time")
+        return None
+    answer = authentication.settle(step)
     if isinstance(answer, Authenticated):
         peer.subject = subject._replace(principal=answer.principal, mechanism=authentication.mechanism)
         security.logged_in(
@@ -27,7 +32,6 @@ async def authenticate(services: Services, peer: Peer, authentication: Authentic
         )
     elif isinstance(answer, Rejected):
         claimed = principal_of(answer.claimed_user) if answer.claimed_user else ""
-        log.info("%s failed to authenticate with %s: %s", peer.address, authentication.mechanism, answer.reason_for_log)
         security.logged_in(
             Login(
                 claimed,
@@ -42,13 +46,18 @@ async def authenticate(services: Services, peer: Peer, authentication: Authentic
     return answer
 
 
-async def _step(services: Services, authentication: Authentication, token: bytes) -> Answer:
-    authenticator = services.security.authenticator
+async def _step(services: Services, host: str, authentication: Authentication, token: bytes) -> Answer:
+    security = services.security
+    authenticator = security.authenticator
     if not authentication.is_in_exchange:
         return Rejected("a token came without a handshake")
     if authenticator is None or not authentication.is_slow(token):
         return authentication.step(token)
-    try:
-        return await authenticator.compute(lambda: authentication.step(token))
-    except LoginsBusy:
-        return Rejected("too many clients log in at the same time")
+    users = security.image.users
+    answer = await authenticator.slow_steps.run(host, lambda: authentication.step(token))
+    if isinstance(answer, Authenticated):
+        name = answer.principal.removeprefix(f"{USER_TYPE}:")
+        # Connections of a user are closed when it changes; this one is not known as the user's yet.
+        if security.user(name) != users.get(name):
+            return Rejected(_CHANGED, claimed_user=name)
+    return answer

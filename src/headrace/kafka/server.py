@@ -22,7 +22,9 @@ from headrace.model.errors import StartupError
 from headrace.model.image import Endpoint
 from headrace.runtime.buffers import BufferPool
 from headrace.security.authenticator import Login
+from headrace.security.pending import PendingConnections
 from headrace.security.subject import Subject
+from headrace.security.tls.listener import PendingHandshakes, TlsListener
 from headrace.security.tls.reload import ReloadingTls
 
 log = logging.getLogger(__name__)
@@ -32,7 +34,6 @@ _SWEEP_EVERY_S = 1.0
 _BACKLOG = 1024
 _CLOSE_TIMEOUT_S = 1.0
 _IPV4_MAPPED = "::ffff:"
-_TLS_HANDSHAKE_TIMEOUT_S = 10.0
 _TLS = "TLS"
 
 __all__ = ["KafkaServer", "_handlers"]
@@ -53,7 +54,11 @@ class KafkaServer:
         self._addresses: dict[Connection, str] = {}
         self._per_address: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[asyncio.Server | TlsListener] = []
+        self._failures = services.security.client_failures
+        most, most_per_ip = settings.max_pending_connections, settings.max_pending_connections_per_ip
+        self._pending: PendingConnections[Connection] = PendingConnections(most, most_per_ip)
+        self._handshakes = PendingHandshakes(most, most_per_ip, self._failures)
         self._sweeper: asyncio.Task[None] | None = None
         self._progress = asyncio.Event()
 
@@ -70,24 +75,28 @@ class KafkaServer:
         most_bytes = self._settings.socket_request_max_bytes
         if listener.uses_sasl:
             most_bytes = min(most_bytes, self._settings.sasl_server_max_receive_size)
+        host = address.host or None
+
+        def make_connection() -> Connection:
+            return Connection(self, most_bytes, listener)
+
         try:
-            server = await asyncio.get_running_loop().create_server(
-                lambda: Connection(self, most_bytes, listener),
-                address.host or None,
-                address.port,
-                backlog=_BACKLOG,
-                ssl=self._tls_context(listener),
-                ssl_handshake_timeout=_TLS_HANDSHAKE_TIMEOUT_S if listener.uses_tls else None,
-            )
+            if listener.uses_tls:
+                context = self._tls_context(listener)
+                tls_listener = await TlsListener.bind(
+                    host, address.port, _BACKLOG, context, make_connection, self._handshakes
+                )
+                self._servers.append(tls_listener)
+                return Endpoint(address.host, tls_listener.port)
+            loop = asyncio.get_running_loop()
+            server = await loop.create_server(make_connection, host, address.port, backlog=_BACKLOG)
         except OSError as error:
             flag = "listeners" if self._settings.listeners else "--kafka-listen"
             raise StartupError(why_not_listening(address, error, flag)) from error
         self._servers.append(server)
         return Endpoint(address.host, server.sockets[0].getsockname()[1])
 
-    def _tls_context(self, listener: KafkaListener) -> ssl.SSLContext | None:
-        if not listener.uses_tls:
-            return None
+    def _tls_context(self, listener: KafkaListener) -> ssl.SSLContext:
         if self._tls is None:
             raise StartupError(f"the listener {listener} has no certificate: set tls.cert.file and tls.key.file")
         return self._tls.server_context(ClientAuth(listener.client_auth))
@@ -95,7 +104,9 @@ class KafkaServer:
     async def stop(self, timeout_s: float) -> None:
         """Accept no more requests, answer those in flight (long polls at once), then close all connections."""
         for server in self._servers:
-            server.close()
+            closing = server.close()
+            if closing is not None:
+                await closing
         if self._sweeper is not None:
             self._sweeper.cancel()
             with suppress(asyncio.CancelledError):
@@ -130,14 +141,10 @@ class KafkaServer:
         address, port = _address(transport.get_extra_info("peername"))
         settings = self.services.settings
         if len(self._connections) >= settings.max_connections:
-            log.warning("refused a connection from %s: max.connections=%d are open", address, settings.max_connections)
+            self._refused(address, f"max.connections={settings.max_connections} are open")
             return None
         if self._per_address[address] >= settings.max_connections_per_ip:
-            log.warning(
-                "refused a connection from %s: max.connections.per.ip=%d are open",
-                address,
-                settings.max_connections_per_ip,
-            )
+            self._refused(address, f"max.connections.per.ip={settings.max_connections_per_ip} are open")
             return None
         self._connections.add(connection)
         self._addresses[connection] = address
@@ -148,9 +155,13 @@ class KafkaServer:
         if listener.client_auth != ClientAuth.NONE:
             with_certificate = self._with_certificate(subject, transport)
             if with_certificate is None:
-                log.warning("refused a connection from %s: its certificate names no user", address)
+                self._refused(address, "its certificate has expired or names no user")
                 return None
             subject = with_certificate
+        if listener.uses_sasl:
+            crowded_out = self._pending.add(connection, address)
+            if crowded_out is not None:
+                crowded_out.cut_off("was the oldest of too many that have not authenticated")
         return Peer(
             f"{address}:{port}",
             local,
@@ -181,8 +192,18 @@ class KafkaServer:
             wall_ms=self.services.clock.wall_ms,
         )
 
+    def _refused(self, address: str, reason: str) -> None:
+        self._failures.note(address, f"refused a connection from {address}: {reason}", logging.WARNING)
+
+    def authenticated(self, connection: Connection) -> None:
+        self._pending.discard(connection)
+
+    def closing(self, peer: Peer, reason: str) -> None:
+        self._failures.note(peer.subject.host, f"closed the connection of {peer.address}: it {reason}")
+
     def closed(self, connection: Connection) -> None:
         self._connections.discard(connection)
+        self._pending.discard(connection)
         address = self._addresses.pop(connection, None)
         if address is not None:
             self._per_address[address] -= 1
@@ -205,6 +226,7 @@ class KafkaServer:
         stall_ms = self._settings.request_read_timeout_ms
         while True:
             await asyncio.sleep(_SWEEP_EVERY_S)
+            self._failures.flush()
             for connection in tuple(self._connections):
                 connection.look_after(idle_ms=idle_ms, stall_ms=stall_ms)
 

@@ -4,6 +4,7 @@
 its settings changes, so that a revoked permission is gone at once, on live connections too.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,9 +12,12 @@ from headrace.config.broker import BrokerSettings
 from headrace.model.acls import AclOperation, Resource, ResourceType
 from headrace.model.image import SecurityImage
 from headrace.model.users import User
+from headrace.observe.repeated_log import RepeatedLog
 from headrace.security.authenticator import Authenticator, Login
 from headrace.security.authorizer import Authorizer
 from headrace.security.subject import Subject
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,8 @@ class Security:
         self.image = SecurityImage()
         self.authenticator: Authenticator | None = None
         """None on a broker without listeners that authenticate."""
+        self.client_failures = RepeatedLog(log)
+        """The log of connections that are refused, fail or are closed, by their address."""
         self.on_denied: list[Callable[[Denial], None]] = []
         self.on_login: list[Callable[[Login], None]] = []
         self._decides_by: tuple[object, ...] = ()

@@ -65,4 +65,4 @@ def handshake_reason(error: OSError) -> str:
         return f"certificate verify failed: {error.verify_message}"
     if isinstance(error, ssl.SSLError) and error.reason:
         return str(error.reason).lower().replace("_", " ")
-    return str(error)
+    return str(error) or "the connection was closed"

@@ -1,0 +1,158 @@
+"""A listening socket for TLS that knows its connections from the accept on, and not only after the handshake.
+
+`create_server(ssl=…)` reports a connection when its handshake is complete: until then it is neither counted nor
+bounded, and a failure has no address. Here each accepted socket is pending first, and closed when others need its
+place, so that a flood of half-done handshakes costs bounded memory.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Self
+
+from headrace.observe.repeated_log import RepeatedLog
+from headrace.security.pending import PendingConnections
+from headrace.security.tls.handshake import handshake_reason
+
+log = logging.getLogger(__name__)
+
+HANDSHAKE_TIMEOUT_S = 10.0
+SHUTDOWN_TIMEOUT_S = 1.0
+"""How long a connection that we close waits for the client's close_notify; the event loop's default is 30 s."""
+_RETRY_ACCEPT_S = 0.1
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_IPV4_MAPPED = "::ffff:"
+
+
+class PendingHandshakes:
+    """The handshakes of all TLS listeners of a server, and the log of those that fail."""
+
+    def __init__(self, most: int, most_per_address: int, failures: RepeatedLog) -> None:
+        self._sockets: PendingConnections[socket.socket] = PendingConnections(most, most_per_address)
+        self.failures = failures
+
+    def __len__(self) -> int:
+        return len(self._sockets)
+
+    def add(self, accepted: socket.socket, address: str) -> None:
+        """Add a handshake; the oldest is ended if there are too many."""
+        crowded_out = self._sockets.add(accepted, address)
+        if crowded_out is not None:
+            self.failures.note(address, f"too many TLS handshakes are in progress: closed the oldest, for {address}")
+            # The event loop owns the socket: it sees the end of the stream, and closes.
+            with suppress(OSError):
+                crowded_out.shutdown(socket.SHUT_RDWR)
+
+    def remove(self, accepted: socket.socket) -> None:
+        self._sockets.discard(accepted)
+
+
+class TlsListener:
+    """Accepts connections on the addresses of one host; each becomes a protocol once its handshake is complete."""
+
+    def __init__(
+        self,
+        sockets: list[socket.socket],
+        context: ssl.SSLContext,
+        make_protocol: Callable[[], asyncio.BaseProtocol],
+        handshakes: PendingHandshakes,
+    ) -> None:
+        self._sockets = sockets
+        self._context = context
+        self._make_protocol = make_protocol
+        self._handshakes = handshakes
+        loop = asyncio.get_running_loop()
+        self._accepting = [loop.create_task(self._accept(each), name="tls-accept") for each in sockets]
+        self._connecting: set[asyncio.Task[None]] = set()
+
+    @classmethod
+    async def bind(
+        cls,
+        host: str | None,
+        port: int,
+        backlog: int,
+        context: ssl.SSLContext,
+        make_protocol: Callable[[], asyncio.BaseProtocol],
+        handshakes: PendingHandshakes,
+    ) -> Self:
+        """Listen on every address of the host, or of this machine. Raises OSError."""
+        found = await asyncio.get_running_loop().getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        sockets: list[socket.socket] = []
+        try:
+            for family, kind, protocol, _, address in dict.fromkeys(found):
+                sockets.append(_listening(socket.socket(family, kind, protocol), address, backlog))
+        except OSError:
+            for each in sockets:
+                each.close()
+            raise
+        return cls(sockets, context, make_protocol, handshakes)
+
+    @property
+    def port(self) -> int:
+        return int(self._sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        """Accept no more connections, and end the handshakes in progress."""
+        tasks = (*self._accepting, *self._connecting)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for each in self._sockets:
+            each.close()
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, peer = await loop.sock_accept(listening)
+            except OSError as error:
+                if error.errno in _EXHAUSTED:
+                    self._handshakes.failures.note(
+                        "this broker", f"cannot accept connections: {error.strerror}", logging.ERROR
+                    )
+                    await asyncio.sleep(_RETRY_ACCEPT_S)
+                continue
+            task = loop.create_task(self._connect(accepted, str(peer[0]).removeprefix(_IPV4_MAPPED)))
+            self._connecting.add(task)
+            task.add_done_callback(self._connecting.discard)
+
+    async def _connect(self, accepted: socket.socket, address: str) -> None:
+        handshakes = self._handshakes
+        handshakes.add(accepted, address)
+        try:
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._make_protocol,
+                accepted,
+                ssl=self._context,
+                ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
+                ssl_shutdown_timeout=SHUTDOWN_TIMEOUT_S,
+            )
+        except OSError as error:
+            handshakes.failures.note(address, f"the TLS handshake of {address} failed: {handshake_reason(error)}")
+            accepted.close()
+        except BaseException:
+            accepted.close()
+            raise
+        finally:
+            handshakes.remove(accepted)
+
+
+def _listening(made: socket.socket, address: tuple[object, ...], backlog: int) -> socket.socket:
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if made.family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.bind(address)
+        made.listen(backlog)
+        made.setblocking(False)
+    except OSError:
+        made.close()
+        raise
+    return made
