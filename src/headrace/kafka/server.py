@@ -19,10 +19,11 @@ from headrace.kafka.dispatch import Peer
 from headrace.kafka.services import Services
 from headrace.model.client_auth import ClientAuth
 from headrace.model.errors import StartupError
-from headrace.model.image import Endpoint
+from headrace.model.image import ClusterImage, Endpoint
 from headrace.runtime.buffers import BufferPool
 from headrace.security.authenticator import Login
 from headrace.security.pending import PendingConnections
+from headrace.security.revocation import Revocation
 from headrace.security.subject import Subject
 from headrace.security.tls.listener import PendingHandshakes, TlsListener
 from headrace.security.tls.reload import ReloadingTls
@@ -67,6 +68,7 @@ class KafkaServer:
     async def start(self) -> dict[str, Endpoint]:
         """Listen and return the bound address of each listener, with the real port if port 0 was requested."""
         bound = {listener.name: await self._listen(listener) for listener in self._settings.kafka_listeners}
+        self.services.metadata.subscribe(self._image_changed)
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
         return bound
 
@@ -219,6 +221,15 @@ class KafkaServer:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Close the connections of clients whose credential was deleted or replaced."""
+        revocation = Revocation(old.security.users, new.security.users)
+        if not revocation:
+            return
+        for connection in tuple(self._connections):
+            if revocation.revokes(connection.subject):
+                connection.cut_off("logged in with a credential that was deleted or replaced")
 
     async def _sweep(self) -> None:
         """Periodically close connections that have been idle too long, or stalled inside a frame."""

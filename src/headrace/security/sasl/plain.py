@@ -40,13 +40,13 @@ class PasswordVerifier:
 
     def is_cached(self, name: str, password: str) -> bool:
         user = self._lookup.user(name)
-        credential = _preferred(user)
+        credential = preferred_credential(user)
         return credential is not None and self._digest(credential, password) in self._right
 
     def verify(self, name: str, password: str) -> User | None:
         """The user, if it exists and this is its password."""
         user = self._lookup.user(name)
-        credential = _preferred(user)
+        credential = preferred_credential(user)
         digest = self._digest(credential or self._lookup.made_up(name, _MECHANISMS[0]), password)
         with self._lock:
             if digest in self._right:
@@ -61,7 +61,7 @@ class PasswordVerifier:
         return user
 
     def _is_right(self, name: str, user: User | None, password: str) -> bool:
-        preferred = _preferred(user)
+        preferred = preferred_credential(user)
         is_right = False
         for mechanism in _MECHANISMS:
             own = user.credentials.get(mechanism) if user is not None else None
@@ -75,7 +75,8 @@ class PasswordVerifier:
         return hmac.digest(self._key, credential.stored_key + password.encode(errors="surrogatepass"), "sha256")
 
 
-def _preferred(user: User | None) -> ScramCredential | None:
+def preferred_credential(user: User | None) -> ScramCredential | None:
+    """The credential that verifies a password, if a user has any."""
     if user is None:
         return None
     return next((user.credentials[each] for each in _MECHANISMS if each in user.credentials), None)
