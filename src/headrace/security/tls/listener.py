@@ -16,13 +16,15 @@ from typing import Self
 
 from headrace.observe.repeated_log import RepeatedLog
 from headrace.security.pending import PendingConnections
-from headrace.security.tls.handshake import handshake_reason
+from headrace.security.tls.handshake import CONNECTION_FAILED, handshake_reason
 
 log = logging.getLogger(__name__)
 
 HANDSHAKE_TIMEOUT_S = 10.0
 SHUTDOWN_TIMEOUT_S = 1.0
 """How long a connection that we close waits for the client's close_notify; the event loop's default is 30 s."""
+_ALERT_LINGER_S = 0.5
+"""How long a client has to read why its handshake failed."""
 _RETRY_ACCEPT_S = 0.1
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _IPV4_MAPPED = "::ffff:"
@@ -43,9 +45,7 @@ class PendingHandshakes:
         crowded_out = self._sockets.add(accepted, address)
         if crowded_out is not None:
             self.failures.note(address, f"too many TLS handshakes are in progress: closed the oldest, for {address}")
-            # The event loop owns the socket: it sees the end of the stream, and closes.
-            with suppress(OSError):
-                crowded_out.shutdown(socket.SHUT_RDWR)
+            _end(crowded_out)
 
     def remove(self, accepted: socket.socket) -> None:
         self._sockets.discard(accepted)
@@ -123,11 +123,20 @@ class TlsListener:
             task.add_done_callback(self._connecting.discard)
 
     async def _connect(self, accepted: socket.socket, address: str) -> None:
-        handshakes = self._handshakes
+        handshakes, loop = self._handshakes, asyncio.get_running_loop()
+        has_failed = False
+
+        def failed(reason: str) -> None:
+            nonlocal has_failed
+            has_failed = True
+            handshakes.failures.note(address, f"the TLS handshake of {address} failed: {reason}")
+            loop.call_later(_ALERT_LINGER_S, _end, accepted)
+
+        CONNECTION_FAILED.set(failed)
         handshakes.add(accepted, address)
         try:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await asyncio.get_running_loop().connect_accepted_socket(
+            await loop.connect_accepted_socket(
                 self._make_protocol,
                 accepted,
                 ssl=self._context,
@@ -135,13 +144,20 @@ class TlsListener:
                 ssl_shutdown_timeout=SHUTDOWN_TIMEOUT_S,
             )
         except OSError as error:
-            handshakes.failures.note(address, f"the TLS handshake of {address} failed: {handshake_reason(error)}")
+            if not has_failed:
+                failed(handshake_reason(error))
             accepted.close()
         except BaseException:
             accepted.close()
             raise
         finally:
             handshakes.remove(accepted)
+
+
+def _end(accepted: socket.socket) -> None:
+    """End the stream: the event loop, which owns the socket, closes it then. A no-op on a closed socket."""
+    with suppress(OSError):
+        accepted.shutdown(socket.SHUT_RDWR)
 
 
 def _listening(made: socket.socket, address: tuple[object, ...], backlog: int) -> socket.socket:
