@@ -119,6 +119,12 @@ class BrokerApp:
             raise RuntimeError("the broker has not been started")
         await put_password(self._services.access, user, password)
 
+    async def delete_user(self, user: str) -> None:
+        """Delete a user, and close its connections. Raises `UnknownUser`."""
+        if self._services is None:
+            raise RuntimeError("the broker has not been started")
+        await self._services.access.delete_user(user)
+
     async def stop(self) -> None:
         """Undo what `start` did, in reverse order. Everything acknowledged is on disk when it returns."""
         await self._undo.aclose()

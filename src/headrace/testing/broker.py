@@ -4,15 +4,19 @@ import asyncio
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
 from headrace.config.load import load_settings
 from headrace.security.tls.dev_certificates import make_dev_certificates
+
+if TYPE_CHECKING:
+    from headrace.app.broker import BrokerApp
 
 _HOST = "127.0.0.1"
 _START_TIMEOUT_S = 60.0
@@ -41,6 +45,7 @@ class Broker:
     With `tls` clients connect over TLS, also to the SQS API: `ca_file` has the CA that they must trust. With `users`,
     names with passwords, they log in by SASL; `settings={"authorization.enable": True}` makes ACLs decide as well, and
     `super.users` names those who may do everything. `kafka_settings("alice")` are the settings of a Kafka client.
+    `set_password` and `delete_user` change the users of a running broker.
     """
 
     def __init__(
@@ -77,6 +82,7 @@ class Broker:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
+        self._app: BrokerApp | None = None
         self._ended: Future[None] = Future()
 
     @property
@@ -121,6 +127,25 @@ class Broker:
                 "sasl.password": self._users[user],
             }
         return settings
+
+    def set_password(self, user: str, password: str) -> None:
+        """Create a user, or give one another password, which closes its connections."""
+        self._users[user] = password
+        self._run_in_broker(self._running_app().put_password(user, password))
+
+    def delete_user(self, user: str) -> None:
+        """Delete a user, which closes its connections."""
+        self._users.pop(user, None)
+        self._run_in_broker(self._running_app().delete_user(user))
+
+    def _running_app(self) -> "BrokerApp":
+        if self._app is None or not self.is_running:
+            raise RuntimeError("the broker is not running")
+        return self._app
+
+    def _run_in_broker(self, work: Coroutine[Any, Any, None]) -> None:
+        assert self._loop is not None
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(_START_TIMEOUT_S)
 
     @property
     def is_running(self) -> bool:
@@ -189,7 +214,7 @@ class Broker:
 
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        app = BrokerApp(load_settings(flags=self._flags))
+        app = self._app = BrokerApp(load_settings(flags=self._flags))
         await app.start()
         try:
             for name, password in self._users.items():
