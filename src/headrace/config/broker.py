@@ -64,6 +64,18 @@ class BrokerSettings:
     sasl_oauthbearer_clock_skew_seconds: int = 30
     sasl_oauthbearer_scope_claim_name: str = "scope"
     sasl_oauthbearer_sub_claim_name: str = "sub"
+    # The audit log
+    audit_enable: str = "auto"
+    audit_events: tuple[str, ...] = ("authentication", "authorization", "admin")
+    audit_excluded_principals: tuple[str, ...] = ()
+    audit_topics: tuple[str, ...] = ()
+    audit_sample_rate: float = 1.0
+    audit_file: str = ""
+    audit_file_max_bytes: int = 100 * _MIB
+    audit_file_max_files: int = 10
+    audit_buffer_max_events: int = 10_000
+    audit_full_policy: str = "drop"
+    audit_topic_replication_factor: int = 3
     # The cluster
     auto_leader_rebalance_enable: bool = True
     broker_draining: bool = False
@@ -216,6 +228,11 @@ class BrokerSettings:
         """The principals that may do everything: `super.users`, and the user of brokers among themselves."""
         named = {each.strip() for each in self.super_users.split(";") if each.strip()}
         return frozenset(named | ({principal_of(self.inter_broker_user)} if self.inter_broker_user else set()))
+
+    @property
+    def is_audited(self) -> bool:
+        """Whether security events are recorded."""
+        return self.authorization_enable if self.audit_enable == "auto" else self.audit_enable == "true"
 
     @property
     def http_uses_tls(self) -> bool:

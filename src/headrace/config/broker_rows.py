@@ -325,10 +325,56 @@ _PROCESS = (
 )  # fmt: skip
 """The process."""
 
+_AUDIT = (
+    _row("audit.enable", Kind.STRING,
+         "Whether security events are recorded in the topic __audit. auto: while authorization.enable is true.",
+         choices=("auto", "true", "false"), dynamic=True, level=SECURITY_LEVEL),
+    _row("audit.events", Kind.LIST,
+         "What is recorded: logins, denied requests, administrative changes, and writing to and reading from topics.",
+         choices=("authentication", "authorization", "admin", "produce", "consume"), dynamic=True,
+         level=SECURITY_LEVEL),
+    _row("audit.excluded.principals", Kind.LIST,
+         "Principals of which nothing is recorded, as User:monitoring; failed logins are recorded all the same.",
+         dynamic=True, level=SECURITY_LEVEL),
+    _row("audit.topics", Kind.LIST,
+         "The topics of which produce and consume are recorded, by name or as a prefix with * at its end. Empty: all.",
+         dynamic=True, level=SECURITY_LEVEL),
+    _row("audit.sample.rate", Kind.DOUBLE,
+         "The share of produce and consume requests that is recorded; all other events are recorded always.", 0, 1,
+         dynamic=True, level=SECURITY_LEVEL),
+    _row("audit.file", Kind.STRING,
+         "A file that gets the same events, one JSON object per line. Empty: none."),
+    _row("audit.file.max.bytes", Kind.LONG,
+         "The size at which audit.file is renamed to audit.file.1, that one to audit.file.2 and so on.", 4096,
+         dynamic=True, level=SECURITY_LEVEL),
+    _row("audit.file.max.files", Kind.INT, "How many renamed files are kept.", 1, 1_000, dynamic=True,
+         level=SECURITY_LEVEL),
+    _row("audit.buffer.max.events", Kind.INT, "The number of events that may wait to be written.", 1, 1_000_000,
+         dynamic=True, level=SECURITY_LEVEL),
+    _row("audit.full.policy", Kind.STRING,
+         "What happens when that many wait. drop: further events are lost, and an event says how many; block: "
+         "administrative requests wait.", choices=("drop", "block"), dynamic=True, level=SECURITY_LEVEL),
+    _row("audit.topic.replication.factor", Kind.INT,
+         "Replication factor of __audit; lower while the cluster has fewer brokers.", 1),
+)  # fmt: skip
+"""The audit log."""
+
 
 def broker_rows(defaults: object) -> Iterator[Setting]:
     """The settings of all areas. The attributes of `defaults` are the setting names with `_` for `.`."""
-    for area in (_IDENTITY, _SECURITY, _CLUSTER, _TOPICS, _CONNECTIONS, _GROUPS, _SQS, _LOGS, _TRANSACTIONS, _PROCESS):
+    for area in (
+        _IDENTITY,
+        _SECURITY,
+        _AUDIT,
+        _CLUSTER,
+        _TOPICS,
+        _CONNECTIONS,
+        _GROUPS,
+        _SQS,
+        _LOGS,
+        _TRANSACTIONS,
+        _PROCESS,
+    ):
         for row in area:
             default = getattr(defaults, row.name.replace(".", "_"))
             yield Setting(

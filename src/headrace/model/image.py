@@ -110,7 +110,10 @@ class TopicImage:
         return self.name in INTERNAL_TOPICS
 
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__queue_state", "__share_group_state"})
+AUDIT_TOPIC = TopicName("__audit")
+INTERNAL_TOPICS = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__queue_state", "__share_group_state", AUDIT_TOPIC}
+)
 
 
 @dataclass(frozen=True, slots=True)

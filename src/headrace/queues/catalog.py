@@ -19,7 +19,7 @@ from headrace.model.errors import (
     UnknownTopic,
 )
 from headrace.model.ids import TopicName
-from headrace.model.image import TopicImage
+from headrace.model.image import INTERNAL_TOPICS, TopicImage
 from headrace.queues.api import QueueEdit, QueueInfo
 
 _TYPE = "queue.type"
@@ -71,6 +71,8 @@ class QueueCatalog:
     # -- changing
 
     async def create(self, name: str, edit: QueueEdit) -> QueueInfo:
+        if name in INTERNAL_TOPICS:
+            raise InvalidSettings(f"{name} is an internal topic and cannot be a queue: choose another name")
         wanted = _edited({_TYPE: "standard"}, edit)
         _check_dead_letter(name, wanted)
         try:
@@ -120,7 +122,8 @@ class QueueCatalog:
 
 
 def is_queue(topic: TopicImage) -> bool:
-    return topic.settings.get(_TYPE, "none") != "none"
+    """Whether messages can be sent to it. An internal topic never is one, whatever its settings."""
+    return topic.settings.get(_TYPE, "none") != "none" and not topic.is_internal
 
 
 def _check_dead_letter(name: str, settings: Mapping[str, str]) -> None:
