@@ -21,6 +21,7 @@ class Login:
     has_succeeded: bool
     reason: str = ""
     """Why it failed; never shown to the client."""
+    client_id: str = ""
 
 
 class Authenticator:

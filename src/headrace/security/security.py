@@ -6,48 +6,39 @@ its settings changes, so that a revoked permission is gone at once, on live conn
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from headrace.config.broker import BrokerSettings
 from headrace.model.acls import AclOperation, Resource, ResourceType
 from headrace.model.image import SecurityImage
 from headrace.model.users import User
 from headrace.observe.repeated_log import RepeatedLog
+from headrace.security.audit.log import AuditLog, audit_rules
 from headrace.security.authenticator import Authenticator, Login
 from headrace.security.authorizer import Authorizer
+from headrace.security.denial import Denial
 from headrace.security.subject import Subject
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Denial:
-    """A request that was refused, for the audit log."""
-
-    subject: Subject
-    client_id: str
-    action: str
-    """The API or action, as its protocol names it: Produce, SendMessage."""
-    operation: AclOperation
-    resource: Resource
-    reason: str
-
-
 class Security:
-    def __init__(self) -> None:
+    def __init__(self, audit: AuditLog | None = None) -> None:
+        """Without an audit log nothing is recorded."""
+        self.audit = audit or AuditLog(lambda: 0)
         self.authorizer: Authorizer | None = None
         self.image = SecurityImage()
         self.authenticator: Authenticator | None = None
         """None on a broker without listeners that authenticate."""
         self.client_failures = RepeatedLog(log)
         """The log of connections that are refused, fail or are closed, by their address."""
-        self.on_denied: list[Callable[[Denial], None]] = []
-        self.on_login: list[Callable[[Login], None]] = []
+        self.on_denied: list[Callable[[Denial], None]] = [self.audit.denied]
+        self.on_login: list[Callable[[Login], None]] = [self.audit.logged_in]
         self._decides_by: tuple[object, ...] = ()
 
     def update(self, image: SecurityImage, settings: BrokerSettings) -> None:
         """Decide by this image and these settings from now on."""
         self.image = image
+        self.audit.configure(audit_rules(settings))
         decides_by = (
             image.acls,
             settings.authorization_enable,

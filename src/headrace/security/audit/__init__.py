@@ -1,0 +1,1 @@
+"""The audit log: who did what, when, and with which outcome."""
