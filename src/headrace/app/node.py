@@ -17,6 +17,7 @@ from random import Random
 from typing import Any
 from uuid import UUID, uuid4
 
+from headrace.app.audit_writer import AuditWriter
 from headrace.app.broker_home import BrokerHome
 from headrace.app.hosted_partitions import ClusterRuntime, HostedPartitions
 from headrace.cluster.access import AccessControl
@@ -27,6 +28,7 @@ from headrace.cluster.metadata import Metadata
 from headrace.cluster.producer_ids import ProducerIds
 from headrace.config.broker import BrokerSettings
 from headrace.groups.service import GroupService
+from headrace.kafka.audit_topic import AuditTopic
 from headrace.kafka.departures import Departures
 from headrace.kafka.fetch_sessions import FetchSessions
 from headrace.kafka.recompression import Recompressor
@@ -45,6 +47,7 @@ from headrace.replication.transport import Transport
 from headrace.runtime.clock import Clock
 from headrace.runtime.disk import Disk
 from headrace.runtime.expiries import Expiries
+from headrace.security.audit.log import AuditLog
 from headrace.security.security import Security
 from headrace.storage.cleaner import Cleaner
 from headrace.storage.flusher import Flusher
@@ -273,7 +276,12 @@ class Node:
         undo.push_async_callback(queues.stop)
         departures = Departures(clock)
         metadata.subscribe(departures.image_changed)
-        security = Security()
+        audit_topic = AuditTopic(metadata, partitions, self._peers)
+        audit = AuditLog(clock.wall_ms, dependencies.random.random)
+        writer = AuditWriter(audit, audit_topic, metadata=metadata, clock=clock, workers=workers)
+        writer.start()
+        undo.push_async_callback(writer.stop)
+        security = Security(audit)
         security.update(metadata.image.security, metadata.settings)
         metadata.subscribe(lambda _, image: security.update(image.security, metadata.settings))
         random, membership = dependencies.random, self._membership
@@ -295,6 +303,7 @@ class Node:
             departures=departures,
             security=security,
             access=AccessControl(metadata),
+            audit_topic=audit_topic,
             coordinators={
                 0: groups.coordinator,
                 1: transactions.coordinator,

@@ -15,10 +15,11 @@ from typing import Any, cast
 
 from headrace.config.listeners import KafkaListener
 from headrace.kafka.answers import AnswerSlot, encode_answer, refusal
+from headrace.kafka.audited import route
 from headrace.kafka.authentication import Authentication, Stage
 from headrace.kafka.connection_host import ConnectionHost
 from headrace.kafka.connection_state import ConnectionState, Phase
-from headrace.kafka.dispatch import Answer, Context, Peer, route
+from headrace.kafka.dispatch import Answer, Context, Peer
 from headrace.kafka.login import authenticate
 from headrace.kafka.outbox import Outbox, Part, outbox_for
 from headrace.model.errors import ProtocolError

@@ -16,7 +16,9 @@ from headrace.security.sasl.mechanism import Answer, Authenticated, Rejected
 _CHANGED = "the credential was changed during the exchange"
 
 
-async def authenticate(services: Services, peer: Peer, authentication: Authentication, token: bytes) -> Answer | None:
+async def authenticate(
+    services: Services, peer: Peer, authentication: Authentication, token: bytes, client_id: str = ""
+) -> Answer | None:
     """Answer a token; on success the peer has its new subject when this returns. None if there is to be no answer."""
     security, subject = services.security, peer.subject
     try:
@@ -28,7 +30,14 @@ async def authenticate(services: Services, peer: Peer, authentication: Authentic
     if isinstance(answer, Authenticated):
         peer.subject = subject._replace(principal=answer.principal, mechanism=authentication.mechanism)
         security.logged_in(
-            Login(answer.principal, subject.host, authentication.mechanism, subject.listener, has_succeeded=True)
+            Login(
+                answer.principal,
+                subject.host,
+                authentication.mechanism,
+                subject.listener,
+                has_succeeded=True,
+                client_id=client_id,
+            )
         )
     elif isinstance(answer, Rejected):
         claimed = principal_of(answer.claimed_user) if answer.claimed_user else ""
@@ -40,6 +49,7 @@ async def authenticate(services: Services, peer: Peer, authentication: Authentic
                 subject.listener,
                 has_succeeded=False,
                 reason=answer.reason_for_log,
+                client_id=client_id,
             )
         )
         await asyncio.sleep(services.settings.connection_failed_authentication_delay_ms / 1000)

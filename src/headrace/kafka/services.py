@@ -10,6 +10,7 @@ from headrace.cluster.metadata import Metadata
 from headrace.cluster.producer_ids import ProducerIds
 from headrace.config.broker import BrokerSettings
 from headrace.groups.service import GroupService
+from headrace.kafka.audit_topic import AuditTopic
 from headrace.kafka.departures import Departures
 from headrace.kafka.fetch_sessions import FetchSessions
 from headrace.kafka.recompression import Recompressor
@@ -59,6 +60,7 @@ class Services:
     """Brokers that Metadata still lists though they are no longer alive."""
     access: AccessControl
     """Changes to users, access keys and ACLs."""
+    audit_topic: AuditTopic
     coordinators: Mapping[int, Locator] = field(default_factory=dict)
     """By FindCoordinator's key type: 0 groups, 1 transactions, 2 share groups."""
 

@@ -23,6 +23,7 @@ from headrace.cluster.producer_ids import ProducerIds
 from headrace.cluster.sqlite import SqliteStore
 from headrace.config.broker import broker_settings
 from headrace.groups.service import GroupService
+from headrace.kafka.audit_topic import AuditTopic
 from headrace.kafka.departures import Departures
 from headrace.kafka.dispatch import APIS, Context, Peer, Raw
 from headrace.kafka.fetch_sessions import FetchSessions
@@ -148,6 +149,7 @@ def broker(data_dir: Path, **settings: str) -> Iterator[Harness]:
             share_sessions=ShareSessions(lambda: 10),
             departures=Departures(clock),
             access=AccessControl(metadata),
+            audit_topic=AuditTopic(metadata, partitions, None),
             coordinators={0: groups.coordinator, 1: transactions.coordinator},
         )
         try:

@@ -1,6 +1,7 @@
 """Envelope (58), version 0: calls between brokers that Kafka's own APIs do not have.
 
-- `request_data` is a call of `queues/rpc.py`, and `response_data` its answer; principal and host are ignored.
+- `request_data` is a call of `queues/rpc.py` or of `audit_topic.py`, and `response_data` its answer; principal and host
+  are ignored.
 - Kafka uses it to forward a client's request to the controller. Nothing here needs that.
 - Listed in ApiVersions only on connections that identified as brokers, and accepted only from those; from any other
   client it is CLUSTER_AUTHORIZATION_FAILED.
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
+from headrace.kafka.audit_topic import is_audit_call
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.permissions import CLUSTER_ACTION
 from headrace.protocol.codec import make
@@ -34,7 +36,9 @@ KEY = 58
 def envelope(ctx: Context, request: "EnvelopeRequest") -> "EnvelopeResponse | Deferred[EnvelopeResponse]":
     if ctx.peer.client_software.partition(" ")[0] != BROKER_SOFTWARE or not ctx.allows(CLUSTER_ACTION):
         return _answer(ctx, None, ErrorCode.cluster_authorization_failed)
-    task = asyncio.get_running_loop().create_task(ctx.services.queues.serve(bytes(request.request_data)))
+    call, services = bytes(request.request_data), ctx.services
+    serve = services.audit_topic.serve if is_audit_call(call) else services.queues.serve
+    task = asyncio.get_running_loop().create_task(serve(call))
     later: Deferred[EnvelopeResponse] = Deferred(lambda: _cancel(task))
 
     def settled(done: "asyncio.Task[bytes]") -> None:

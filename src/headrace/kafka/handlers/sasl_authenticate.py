@@ -47,7 +47,7 @@ def sasl_authenticate(
 async def _authenticate(
     ctx: Context, authentication: Authentication, token: bytes
 ) -> "SaslAuthenticateResponse | NoAnswer":
-    answer = await authenticate(ctx.services, ctx.peer, authentication, token)
+    answer = await authenticate(ctx.services, ctx.peer, authentication, token, ctx.header.client_id or "")
     if answer is None:
         return NO_ANSWER
     if isinstance(answer, Rejected):
