@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli.acl.commands import acl_app
+from headrace.cli.audit.commands import audit_app
 from headrace.cli.bench.commands import bench
 from headrace.cli.cert.commands import cert_app
 from headrace.cli.cluster.commands import cluster_app
@@ -57,6 +58,7 @@ app.command()(secure)
 app.add_typer(cert_app, name="cert")
 app.add_typer(user_app, name="user")
 app.add_typer(acl_app, name="acl")
+app.add_typer(audit_app, name="audit")
 app.add_typer(pipeline_app, name="pipeline")
 pipeline_app.command()(archive)
 pipeline_app.command()(replay)

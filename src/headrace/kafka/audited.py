@@ -16,7 +16,7 @@ from headrace.kafka.permissions import READ_TOPIC, WRITE_TOPIC, Need
 from headrace.model.ids import TopicName
 from headrace.protocol.codec import api_name
 from headrace.runtime.deferred import Deferred
-from headrace.security.audit.event import AuditClass, AuditEvent, AuditOutcome, clip, clipped_subject
+from headrace.security.audit.event import AuditClass
 
 log = logging.getLogger(__name__)
 
@@ -117,30 +117,15 @@ def _record_all(ctx: Context, found: Iterator[AdminChange]) -> None:
     """Record each change. An error here must not become one of the request, which is done."""
     try:
         for change in found:
-            ctx.services.security.audit.changed(_event(ctx, change))
+            ctx.services.security.audit.changed(
+                ctx.peer.subject,
+                ctx.header.client_id or "",
+                api_name(ctx.header.api_key),
+                is_denied=change.error.endswith(_AUTHORIZATION_FAILED),
+                **change._asdict(),
+            )
     except Exception:
         log.exception("the audit event of %s cannot be made", api_name(ctx.header.api_key))
-
-
-def _event(ctx: Context, change: AdminChange) -> AuditEvent:
-    error = change.error
-    if error.endswith(_AUTHORIZATION_FAILED):
-        outcome = AuditOutcome.DENIED
-    else:
-        outcome = AuditOutcome.FAILURE if error else AuditOutcome.SUCCESS
-    return AuditEvent(
-        AuditClass.ADMIN,
-        ctx.services.clock.wall_ms(),
-        clipped_subject(ctx.peer.subject),
-        api_name(ctx.header.api_key),
-        outcome,
-        client_id=clip(ctx.header.client_id or ""),
-        resource_type=change.resource_type,
-        resource_name=clip(change.resource_name),
-        operation=change.operation,
-        error=error,
-        request=change.details,
-    )
 
 
 # -- produce and consume

@@ -15,9 +15,10 @@ All methods are called in the event loop's thread.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 from headrace.config.broker import BrokerSettings
 from headrace.model.image import AUDIT_TOPIC
@@ -173,8 +174,37 @@ class AuditLog:
         rate = self.rules.sample_rate
         return rate >= 1.0 or self._sample() < rate
 
-    def changed(self, event: AuditEvent) -> None:
-        """Record an administrative change, even if it has switched the audit log off."""
+    def changed(
+        self,
+        subject: Subject,
+        client_id: str,
+        action: str,
+        *,
+        resource_type: str,
+        resource_name: str,
+        operation: str,
+        error: str = "",
+        is_denied: bool = False,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Record an administrative change and its error, if any, even if it has switched the audit log off.
+
+        Ask `wants` before the change is made. `details` must not have secrets.
+        """
+        outcome = AuditOutcome.DENIED if is_denied else AuditOutcome.FAILURE if error else AuditOutcome.SUCCESS
+        event = AuditEvent(
+            AuditClass.ADMIN,
+            self._wall_ms(),
+            clipped_subject(subject),
+            action,
+            outcome,
+            client_id=clip(client_id),
+            resource_type=resource_type,
+            resource_name=clip(resource_name),
+            operation=operation,
+            error=error,
+            request=details,
+        )
         if not self._put(event):
             # Those that wait for room are few: the requests that were carried out when the buffer became full.
             self._append(event)

@@ -8,7 +8,7 @@ import pytest
 from headrace.config.broker import broker_settings
 from headrace.model.acls import AclOperation, Resource, ResourceType
 from headrace.security.audit import log as audit_log
-from headrace.security.audit.event import AuditClass, AuditEvent, AuditGap, AuditOutcome
+from headrace.security.audit.event import AuditClass, AuditEvent, AuditGap
 from headrace.security.audit.log import AuditLog, AuditRules, audit_rules
 from headrace.security.authenticator import Login
 from headrace.security.denial import Denial
@@ -42,16 +42,7 @@ class Audit:
         self.log.denied(Denial(subject, "app", "Produce", AclOperation.WRITE, resource, "no rule allows it"))
 
     def change(self, topic: str = "orders") -> None:
-        event = AuditEvent(
-            AuditClass.ADMIN,
-            self.clock.now_ms,
-            ALICE,
-            "CreateTopics",
-            AuditOutcome.SUCCESS,
-            resource_type="TOPIC",
-            resource_name=topic,
-        )
-        self.log.changed(event)
+        self.log.changed(ALICE, "app", "CreateTopics", resource_type="TOPIC", resource_name=topic, operation="CREATE")
 
     def pass_ms(self, span_ms: int) -> None:
         self.clock.now_ms += span_ms
