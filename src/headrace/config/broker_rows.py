@@ -353,7 +353,8 @@ _AUDIT = (
          dynamic=True, level=SECURITY_LEVEL),
     _row("audit.full.policy", Kind.STRING,
          "What happens when that many wait. drop: further events are lost, and an event says how many; block: "
-         "administrative requests wait.", choices=("drop", "block"), dynamic=True, level=SECURITY_LEVEL),
+         "administrative requests wait, all but changes of settings.", choices=("drop", "block"), dynamic=True,
+         level=SECURITY_LEVEL),
     _row("audit.topic.replication.factor", Kind.INT,
          "Replication factor of __audit; lower while the cluster has fewer brokers.", 1),
 )  # fmt: skip

@@ -51,8 +51,8 @@ def search(
         str | None, typer.Option("--action", "-a", metavar="NAME", help="Only this API or action: DeleteTopics.")
     ] = None,
     outcome: Annotated[
-        list[Literal["success", "failure", "denied", "allowed"]] | None,
-        typer.Option("--outcome", "-o", help="Only this outcome; may be given again."),
+        Literal["success", "failure", "denied", "allowed"] | None,
+        typer.Option("--outcome", "-o", help="Only events with this outcome."),
     ] = None,
     event_class: Annotated[
         Literal["authentication", "authorization", "admin", "produce", "consume"] | None,
@@ -72,5 +72,5 @@ def search(
     from headrace.cli.audit.run import print_period
     from headrace.cli.times import parse_time
 
-    wanted = AuditFilter(principal, resource, action, frozenset(outcome or ()), event_class)
+    wanted = AuditFilter(principal, resource, action, frozenset([outcome] if outcome else ()), event_class)
     print_period(bootstrap, wanted, parse_time(since), None if until is None else parse_time(until), as_json=as_json)

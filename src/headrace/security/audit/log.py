@@ -7,7 +7,8 @@ one by one.
 
 When the buffer is full (`audit.buffer.max.events`), `audit.full.policy` decides:
 - drop: events are lost, counted, and followed by one event that says how many, and from when to when;
-- block: administrative requests wait before they are carried out (`room`); everything else goes on being counted.
+- block: administrative requests wait before they are carried out (`room`), all but changes of settings, by which the
+  audit log is repaired; everything else goes on being counted.
 
 All methods are called in the event loop's thread.
 """
