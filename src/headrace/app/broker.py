@@ -46,6 +46,7 @@ from headrace.security.tls.context import ALPN_HTTP
 from headrace.security.tls.reload import ReloadingTls
 from headrace.sqs.access import QueueAccess
 from headrace.sqs.access_keys import AccessKeys
+from headrace.sqs.audit import SqsAudit
 from headrace.sqs.bodies import BodyBudget
 from headrace.sqs.calls import Realm
 from headrace.sqs.deletions import RecentDeletions
@@ -225,7 +226,7 @@ class BrokerApp:
         metadata.subscribe(deletions.image_changed)
         account, region, wall_ms = settings.sqs_account_id, settings.sqs_region, services.clock.wall_ms
         access = QueueAccess(services.security, account, region, wall_ms)
-        realm = Realm(services.queues, account, region, deletions, wall_ms, access)
+        realm = Realm(services.queues, account, region, deletions, wall_ms, access, SqsAudit(services.security.audit))
         address = settings.http_address
         is_local = address is not None and address.host not in EVERY_ADDRESS and is_loopback(address.host)
         keys = AccessKeys(

@@ -81,7 +81,7 @@ def _delete_topics(request: Any, answer: Any) -> Iterator[AdminChange]:
     """By the answer, which has the names of topics that the request names by id."""
     if answer is not None:
         for topic in answer.responses:
-            yield AdminChange("TOPIC", str(topic.name or topic.topic_id), "DELETE", _code(topic))
+            yield AdminChange("TOPIC", str(topic.name or getattr(topic, "topic_id", "")), "DELETE", _code(topic))
         return
     topics: tuple[Any, ...] = getattr(request, "topics", ())
     names: tuple[str, ...] = getattr(request, "topic_names", ())

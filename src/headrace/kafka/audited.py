@@ -119,11 +119,12 @@ def _record_all(ctx: Context, found: Iterator[AdminChange]) -> None:
     """Record each change. An error here must not become one of the request, which is done."""
     try:
         for change in found:
+            if change.error.endswith(_AUTHORIZATION_FAILED):
+                continue  # Recorded as a denial, with the rule.
             ctx.services.security.audit.changed(
                 ctx.peer.subject,
                 ctx.header.client_id or "",
                 api_name(ctx.header.api_key),
-                is_denied=change.error.endswith(_AUTHORIZATION_FAILED),
                 **change._asdict(),
             )
     except Exception:

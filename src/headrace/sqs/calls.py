@@ -17,6 +17,7 @@ from headrace.model.errors import UnknownQueue
 from headrace.queues.api import QueueInfo, Queues
 from headrace.sqs import errors
 from headrace.sqs.access import Caller, QueueAccess, QueueAccessRequest
+from headrace.sqs.audit import SqsAudit
 from headrace.sqs.deletions import RecentDeletions
 
 _MOST_ID_LENGTH = 128
@@ -35,6 +36,7 @@ class Realm:
     deletions: RecentDeletions
     wall_ms: Callable[[], int]
     access: QueueAccess
+    audit: SqsAudit
 
     def arn(self, queue: str) -> str:
         return f"arn:aws:sqs:{self.region}:{self.account}:{queue}"

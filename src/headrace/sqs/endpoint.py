@@ -182,7 +182,12 @@ class _HttpRequest:
         for name, value in scope["headers"]:
             headers.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
         signed = auth.SignedRequest(scope["method"], scope["raw_path"].decode("latin-1"), query, headers)
-        key_id = auth.verify(signed, body, endpoint.keys.secret, endpoint.realm.wall_ms() / 1000)
+        try:
+            key_id = auth.verify(signed, body, endpoint.keys.secret, endpoint.realm.wall_ms() / 1000)
+        except SqsError as error:
+            claimed = auth.claimed_key_id(self._header(b"authorization"), query)
+            endpoint.realm.audit.refused(self._caller(), claimed, error)
+            raise
         self._key_id, user = key_id, endpoint.keys.owner(key_id)
         self._principal = principal_of(user)
         return user
@@ -215,7 +220,7 @@ class _HttpRequest:
         self._queue = _queue_in(request)
         if call.realm.access.is_enforced:
             call.check(found.name, found.needs, request)
-        return found.name, found.run(call, request)
+        return found.name, call.realm.audit.watched(found.name, request, self._caller, found.run(call, request))
 
     def _is_permitted(self, call: SqsRequest) -> bool:
         keys = self._endpoint.keys

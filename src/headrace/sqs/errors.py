@@ -32,6 +32,7 @@ from headrace.model.errors import (
 
 _SQS = "com.amazonaws.sqs#"
 _CORAL = "com.amazon.coral.service#"
+ACCESS_DENIED = "AccessDenied"
 _PREFIX = "AWS.SimpleQueueService."
 MISSING_PARAMETER = "MissingParameter"
 
@@ -209,7 +210,7 @@ def too_large(limit_bytes: int) -> SqsError:
 
 
 def access_denied(message: str, own_words: str) -> SqsError:
-    return SqsError(f"{_CORAL}AccessDeniedException", "AccessDenied", message, 403, own_words=own_words)
+    return SqsError(f"{_CORAL}AccessDeniedException", ACCESS_DENIED, message, 403, own_words=own_words)
 
 
 def missing_token() -> SqsError:

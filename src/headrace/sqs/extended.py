@@ -48,7 +48,7 @@ def understand(call: SqsRequest, target: str, content: str, body: bytes) -> tupl
     found = CALLS[type(request)]
     if call.realm.access.is_enforced:
         call.check(found.action, found.needs, request)
-    return name, found.work(call, request)
+    return name, call.realm.audit.watched(name, request, call.caller, found.work(call, request))
 
 
 def write(content: str, answer: Any) -> bytes:

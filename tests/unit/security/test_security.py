@@ -3,7 +3,8 @@
 from headrace.config.broker import broker_settings
 from headrace.model.acls import Acl, AclOperation, PatternType, Permission, ResourceType
 from headrace.model.image import SecurityImage
-from headrace.security.security import Denial, Security
+from headrace.security.denial import Denial
+from headrace.security.security import Security
 from headrace.security.subject import Subject
 
 ALICE = Subject("User:alice", "10.0.0.7", "SCRAM-SHA-256", "public")

@@ -34,6 +34,7 @@ from headrace.queues.api import (
 from headrace.security.security import Security
 from headrace.sqs.access import QueueAccess
 from headrace.sqs.access_keys import AccessKeys
+from headrace.sqs.audit import SqsAudit
 from headrace.sqs.bodies import BodyBudget
 from headrace.sqs.calls import Realm
 from headrace.sqs.deletions import RecentDeletions
@@ -263,7 +264,8 @@ class Client:
         self.deletions = RecentDeletions(lambda: self.mono_ms, lambda: self.recreate_wait_ms)
         self.security = Security()
         access = QueueAccess(self.security, ACCOUNT, "us-east-1", lambda: self.now_ms)
-        realm = Realm(self.queues, ACCOUNT, "us-east-1", self.deletions, lambda: self.now_ms, access)
+        audit = SqsAudit(self.security.audit)
+        realm = Realm(self.queues, ACCOUNT, "us-east-1", self.deletions, lambda: self.now_ms, access, audit)
         self.bodies = BodyBudget(1024 * 1024 * 1024)
         self.endpoint = SqsEndpoint(realm, AccessKeys(keys or {}, self.security, is_open=True), self.bodies)
         self.disconnected = asyncio.Event()

@@ -18,7 +18,8 @@ from headrace.model.acls import Acl, AclOperation, PatternType, Permission, Reso
 from headrace.model.image import SecurityImage
 from headrace.model.users import AccessKey, User
 from headrace.queues.api import QueueInfo
-from headrace.security.security import Denial, Security
+from headrace.security.denial import Denial
+from headrace.security.security import Security
 from headrace.security.subject import Subject
 from headrace.sqs.access import Caller, QueueAccess, QueueAccessRequest
 from headrace.sqs.access_keys import AccessKeys

@@ -185,20 +185,18 @@ class AuditLog:
         resource_name: str,
         operation: str,
         error: str = "",
-        is_denied: bool = False,
         details: Mapping[str, Any] | None = None,
     ) -> None:
         """Record an administrative change and its error, if any, even if it has switched the audit log off.
 
         Ask `wants` before the change is made. `details` must not have secrets.
         """
-        outcome = AuditOutcome.DENIED if is_denied else AuditOutcome.FAILURE if error else AuditOutcome.SUCCESS
         event = AuditEvent(
             AuditClass.ADMIN,
             self._wall_ms(),
             clipped_subject(subject),
             action,
-            outcome,
+            AuditOutcome.FAILURE if error else AuditOutcome.SUCCESS,
             client_id=clip(client_id),
             resource_type=resource_type,
             resource_name=clip(resource_name),
