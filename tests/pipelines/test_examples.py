@@ -16,11 +16,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import boto3
 import pytest
+from botocore.exceptions import ClientError
+from tests.waiting import until
 
 from headrace.pipelines.dead_letters.replay import read_letters
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
+from headrace.testing import Broker
 from headrace.wire import Cluster
 
 from .running import Pipelines
@@ -299,6 +303,50 @@ def test_dead_letters_are_counted_by_reason_with_samples(example):
     letters.run()
     reason = dict(letters.samples[0].headers)["headrace-reason"].decode()
     assert letters.found("dead-letters.report")[-1]["letters"] == len(reasons[reason]) + 1
+
+
+def test_the_audit_log_answers_who_was_denied_and_who_changed_what(spark, tmp_path):
+    """On events of a real broker: an administrator over Kafka, and a user over HTTP who may do nothing."""
+    settings = {
+        "authorization.enable": True,
+        "super.users": "User:ANONYMOUS",
+        "sqs.access.keys": "bob:bobs-secret",
+    }
+    with Broker(settings=settings) as broker, Cluster(broker.bootstrap) as cluster:
+        cluster.create_topic("orders", partitions=1)
+        cluster.set_topic_settings("orders", {"retention.ms": "1000"})
+        sqs = boto3.client(
+            "sqs",
+            endpoint_url=broker.http_url,
+            region_name="us-east-1",
+            aws_access_key_id="bob",
+            aws_secret_access_key="bobs-secret",
+        )
+        for name in ("stolen", "stolen"):
+            with pytest.raises(ClientError, match="AccessDenied"):
+                sqs.create_queue(QueueName=name)
+        cluster.delete_topic("orders")
+        until(lambda: _audited_count(cluster) >= 5, "the events")
+        shutil.copytree(EXAMPLES, tmp_path, dirs_exist_ok=True)
+        Pipelines(spark, tmp_path, cluster).run("audit", (EXAMPLES / "audit.toml").read_text())
+        text = (EXAMPLES / "audit.toml").read_text()
+        queries = [" ".join(each.replace("#", " ").split()) for each in re.findall(r'sqlite3 audit.db "([^"]+)"', text)]
+        with closing(sqlite3.connect(tmp_path / "audit.db")) as tables:
+            denied, changed = (tables.execute(query).fetchall() for query in queries)
+        assert [each[:4] for each in denied] == [("User:bob", "CreateQueue", "topic/stolen", 2)]
+        assert denied[0][4] == "no rule allows User:bob from 127.0.0.1 to create on topic stolen"
+        assert [each[1:5] for each in changed] == [
+            ("User:ANONYMOUS", "CreateTopics", "topic/orders", "success"),
+            ("User:ANONYMOUS", "IncrementalAlterConfigs", "topic/orders", "success"),
+            ("User:ANONYMOUS", "DeleteTopics", "topic/orders", "success"),
+        ]
+        assert json.loads(changed[1][5]) == {"settings": {"retention.ms": "1000"}}
+
+
+def _audited_count(cluster: Cluster) -> int:
+    if "__audit" not in cluster.metadata():
+        return 0
+    return cluster.list_offsets([("__audit", 0)])["__audit", 0].offset
 
 
 def test_a_day_comes_back_from_the_archive_as_the_readme_says(cluster, tmp_path):
