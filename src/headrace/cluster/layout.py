@@ -14,6 +14,7 @@
     /settings/brokers/<id>       dynamic settings of one broker
     /settings/groups/<name>      settings of one group
     /users, /access-keys, /acls  users and their permissions: `layout_security.py`
+    /data-keys/<topic id>        the wrapped data keys of a topic that is or was encrypted (see `layout_keys.py`)
     /producer-ids                the first producer id not in any block yet (see `producer_ids.py`)
 
 Versions. A broker ignores unknown keys, and unknown fields of known records. So keys and fields can be added without
@@ -31,6 +32,7 @@ from uuid import UUID
 import msgspec
 
 from headrace.cluster import layout_security
+from headrace.cluster.layout_keys import DATA_KEYS, decode_data_keys, topic_id_of
 from headrace.cluster.store import Change, Snapshot
 from headrace.model.errors import StartupError
 from headrace.model.features import FIRST_LEVEL, check_readable
@@ -281,6 +283,7 @@ def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> Clus
     by_broker = dict(image.settings_by_broker)
     by_group = dict(image.settings_by_group)
     security: list[Change] = []
+    data_keys = dict(image.data_keys)
     for change in changes:
         key, value = change.key, change.value
         if key.startswith(TOPICS):
@@ -328,6 +331,11 @@ def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> Clus
                 by_group[group_id] = _decode_settings(key, value)
         elif key.startswith(layout_security.PREFIXES):
             security.append(change)
+        elif key.startswith(DATA_KEYS):
+            if value is None:
+                data_keys.pop(topic_id_of(key), None)
+            else:
+                data_keys[topic_id_of(key)] = decode_data_keys(key, value)
     for change in alive:
         _put_alive(brokers, change)
     topic_names = image.topic_names
@@ -345,6 +353,7 @@ def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> Clus
         broker_settings=for_all,
         settings_by_broker=by_broker,
         settings_by_group=by_group,
+        data_keys=data_keys,
         revision=revision,
         feature_level=cluster.level,
         chosen_features=cluster.features,

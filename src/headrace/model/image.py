@@ -9,6 +9,7 @@ from enum import Enum
 from uuid import UUID
 
 from headrace.model.acls import Acl
+from headrace.model.data_keys import TopicDataKeys
 from headrace.model.features import LATEST_LEVEL
 from headrace.model.ids import BrokerId, LeaderEpoch, TopicId, TopicName
 from headrace.model.users import AccessKey, User
@@ -161,6 +162,8 @@ class ClusterImage:
     """Settings of single groups; a group need not exist to have settings."""
     deleted: Mapping[UUID, DeletedTopic] = field(default_factory=dict)
     """Deleted topics whose folders have not all been removed yet."""
+    data_keys: Mapping[UUID, TopicDataKeys] = field(default_factory=dict)
+    """The wrapped data keys of topics that are or were encrypted, by topic id."""
     feature_level: int = LATEST_LEVEL
     """The level that every broker supports (`model/features.py`)."""
     chosen_features: Mapping[str, int] = field(default_factory=dict)
