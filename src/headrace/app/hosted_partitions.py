@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
+from headrace.app.topic_ciphers import TopicCiphers
 from headrace.cluster.metadata import Metadata
 from headrace.config.topic import TopicSettings
 from headrace.model.errors import HeadraceError, NotLeader, StartupError, StoreConflict, UnknownTopic
@@ -71,14 +72,16 @@ class HostedPartitions:
         workers: Executor,
         *,
         cluster: ClusterRuntime | None = None,
+        ciphers: TopicCiphers | None = None,
     ) -> None:
-        """`cluster` is None on a single node, which leads everything."""
+        """`cluster` is None on a single node, which leads everything. Without `ciphers` there is no master key."""
         self._metadata = metadata
         self._logs = logs
         self._partitions = partitions
         self._flusher = flusher
         self._workers = workers
         self._cluster = cluster
+        self._ciphers = ciphers or TopicCiphers(None)
         self._own_id = metadata.broker_id
         self._is_serving = False
         self._is_finished = False
@@ -118,7 +121,14 @@ class HostedPartitions:
         async with self._changing:
             if self._is_finished:
                 return
-            changed = [topic for name, topic in new.topics.items() if old.topics.get(name) is not topic]
+            changed = [
+                topic
+                for name, topic in new.topics.items()
+                if old.topics.get(name) is not topic
+                or old.data_keys.get(topic.topic_id) is not new.data_keys.get(topic.topic_id)
+            ]
+            # First: a partition that leads now encrypts its first batch already.
+            self._set_ciphers(new, changed)
             self._update_roles(new, changed)
             for name, topic in old.topics.items():
                 now = new.topics.get(name)
@@ -300,6 +310,7 @@ class HostedPartitions:
 
     def _host(self, topic: TopicImage, index: int, log: Log) -> None:
         state = topic.partitions[index]
+        self._ciphers.apply(self._metadata.image, topic, log.settings, index, log)
         partition = Partition(
             topic.name,
             PartitionIndex(index),
@@ -322,6 +333,14 @@ class HostedPartitions:
             for partition in self._partitions.of_topic(topic.name):
                 if partition.settings != settings:
                     partition.reconfigure(settings)
+        self._set_ciphers(self._metadata.image, topics)
+
+    def _set_ciphers(self, image: ClusterImage, topics: Iterable[TopicImage]) -> None:
+        for topic in topics:
+            settings = self._metadata.topic_settings(topic)
+            for partition in self._partitions.of_topic(topic.name):
+                if partition.topic_id == topic.topic_id:
+                    self._ciphers.apply(image, topic, settings, partition.index, partition.log)
 
     def _wanted(self, topic: TopicImage, index: int, settings: TopicSettings) -> WantedPartition:
         is_replicated = self._cluster is not None and len(topic.partitions[index].replicas) > 1
@@ -336,6 +355,7 @@ class HostedPartitions:
         for partition in self._partitions.of_topic(topic.name):
             if partition.topic_id == topic.topic_id:
                 self._close(partition, UnknownTopic(f"topic {topic.name} was deleted"))
+        self._ciphers.forget(topic.topic_id)
 
     def _close(self, partition: Partition, why: HeadraceError) -> None:
         if self._cluster is not None:

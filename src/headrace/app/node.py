@@ -21,7 +21,9 @@ from headrace.app.audit_writer import AuditWriter
 from headrace.app.broker_home import BrokerHome
 from headrace.app.hosted_partitions import ClusterRuntime, HostedPartitions
 from headrace.cluster.access import AccessControl
+from headrace.app.topic_ciphers import TopicCiphers
 from headrace.cluster.controller_loop import ControllerLoop
+from headrace.cluster.data_keys import DataKeyMaker, KeyUpkeep
 from headrace.cluster.endpoints import default_endpoint
 from headrace.cluster.membership import Membership
 from headrace.cluster.metadata import Metadata
@@ -34,6 +36,7 @@ from headrace.kafka.fetch_sessions import FetchSessions
 from headrace.kafka.recompression import Recompressor
 from headrace.kafka.services import Services
 from headrace.kafka.share_sessions import ShareSessions
+from headrace.model.errors import SettingsError, StartupError
 from headrace.model.features import LATEST_LEVEL
 from headrace.model.image import Endpoint
 from headrace.queues.service import QueueService
@@ -49,6 +52,8 @@ from headrace.runtime.disk import Disk
 from headrace.runtime.expiries import Expiries
 from headrace.security.audit.log import AuditLog
 from headrace.security.security import Security
+from headrace.security.encryption.key_source import load_master_keys
+from headrace.security.encryption.master_key import MasterKeys
 from headrace.storage.cleaner import Cleaner
 from headrace.storage.flusher import Flusher
 from headrace.storage.log import Log
@@ -114,8 +119,15 @@ class Node:
         settings, dependencies, undo, home = self.settings, self._dependencies, self._undo, self._home
         own_listener = settings.broker_listener
         endpoint = default_endpoint(own_listener.address, own_listener.advertise, own_listener.address.port)
+        master = await self._load_master_keys()
+        data_keys = DataKeyMaker(master, dependencies.clock.wall_ms)
         metadata = Metadata(
-            home.store, settings, endpoint, is_single_node=home.is_single_node, new_uuid=dependencies.new_uuid
+            home.store,
+            settings,
+            endpoint,
+            is_single_node=home.is_single_node,
+            new_uuid=dependencies.new_uuid,
+            data_keys=data_keys,
         )
         await metadata.open(home.data_dir.cluster_id)
         undo.push_async_callback(metadata.close)
@@ -134,10 +146,13 @@ class Node:
         flusher = dependencies.make_flusher(lambda _, error: logs.fail(error))
         undo.push_async_callback(flusher.stop)
         cluster = None if home.is_single_node else self._join(metadata, partitions)
-        hosting = HostedPartitions(metadata, logs, partitions, flusher, dependencies.workers, cluster=cluster)
+        hosting = HostedPartitions(
+            metadata, logs, partitions, flusher, dependencies.workers, cluster=cluster, ciphers=TopicCiphers(master)
+        )
         await hosting.open_all()
         undo.push_async_callback(hosting.finish)
         metadata.subscribe(hosting.image_changed)
+        await self._keep_data_keys(KeyUpkeep(metadata, data_keys), metadata)
         self._start_maintenance(logs, metadata)
         services = self._services = self._start_services(metadata, partitions)
         bound = await bind(services, undo)
@@ -166,6 +181,37 @@ class Node:
             self._home.data_dir.raise_level(level, self._dependencies.disk)
         except OSError as error:
             log.warning("feature level %d could not be written to the data directory: %s", level, error)
+
+    async def _load_master_keys(self) -> MasterKeys | None:
+        """The master keys of encryption at rest; `StartupError` if they are configured but cannot be loaded."""
+        settings = self.settings
+        sources = (
+            settings.encryption_master_key,
+            settings.encryption_master_key_file,
+            settings.encryption_master_key_command,
+        )
+        if not any(sources):
+            return None
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._dependencies.workers, load_master_keys, *sources)
+        except SettingsError as error:
+            raise StartupError(str(error)) from None
+
+    async def _keep_data_keys(self, upkeep: KeyUpkeep, metadata: Metadata) -> None:
+        """Make and wrap data keys that need it: now, and after changes of the image in the background."""
+        if upkeep.is_due():
+            await upkeep.run()
+        due = asyncio.Event()
+
+        async def keep() -> None:
+            while True:
+                await due.wait()
+                due.clear()
+                await upkeep.run()
+
+        metadata.subscribe(lambda *_: due.set() if upkeep.is_due() else None)
+        self._run_in_background(keep(), "data-keys")
 
     async def _open_log_manager(self, partitions: PartitionTable) -> LogManager:
         dependencies = self._dependencies

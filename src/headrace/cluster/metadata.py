@@ -20,8 +20,10 @@ from typing import TypeVar
 from uuid import UUID, uuid4
 
 from headrace.cluster import layout, topics
+from headrace.cluster.data_keys import AT_REST, DataKeyMaker, KeyChange
+from headrace.cluster.layout_keys import data_keys_key
 from headrace.cluster.setting_changes import UnusedSettings, to_store
-from headrace.cluster.store import ABSENT, Compare, DeleteKey, MetadataStore, Put, StoreUnavailable, Write
+from headrace.cluster.store import Compare, DeleteKey, MetadataStore, Put, StoreUnavailable, Write
 from headrace.cluster.store_watch import Listener, StoreWatcher, check_topics, effective_settings, uuid_text
 from headrace.config.broker import BROKER_SETTINGS, BrokerSettings, broker_settings
 from headrace.config.group import GROUP_SETTINGS, GroupSettings, check_group_settings, group_settings
@@ -61,11 +63,14 @@ class Metadata:
         *,
         is_single_node: bool = True,
         new_uuid: Callable[[], UUID] = uuid4,
+        data_keys: DataKeyMaker | None = None,
     ) -> None:
-        """`is_single_node`: this broker is the only one, with a store of its own."""
+        """`is_single_node`: this broker is the only one, with a store of its own. `data_keys` makes the keys of
+        encrypted topics; without it none can be made here."""
         broker = BrokerInfo(BrokerId(settings.broker_id), endpoint, settings.broker_rack or None)
         self._watcher = StoreWatcher(store, settings, broker, is_single_node=is_single_node)
         self._new_uuid = new_uuid
+        self._data_keys = data_keys or DataKeyMaker(None, lambda: 0)
         self._changing = asyncio.Lock()
         self._usual: tuple[TopicSettings, TopicSettings] | None = None
         """Cache: the defaults, and the same with the `min.insync.replicas` of a replicated topic."""
@@ -222,9 +227,9 @@ class Metadata:
             overrides = self._topic_settings_to_store(settings or {})
             topics.check_queue(overrides, len(placed))
             topic = TopicImage(topic_name, TopicId(self._random_id()), topics.new_partitions(image, placed), overrides)
+            keys = self._key_change(topic, is_requested=True)
             if not validate_only:
-                key = layout.topic_key(topic_name)
-                await self.commit([Compare(key, ABSENT)], [Put(key, layout.encode_topic(topic))])
+                await self._put_topic(topic, keys)
                 self._unused.note(TOPIC_SETTINGS, overrides, f"the topic {name}")
             return topic
 
@@ -240,7 +245,8 @@ class Metadata:
             record = DeletedTopic(topic.name, topic.topic_id, len(topic.partitions), left)
             tombstone = Put(layout.deleted_key(topic.topic_id), layout.encode_deleted(record))
             key = layout.topic_key(topic.name)
-            await self.commit([self.unchanged(key)], [DeleteKey(key), tombstone])
+            keys = DeleteKey(data_keys_key(topic.topic_id))
+            await self.commit([self.unchanged(key)], [DeleteKey(key), keys, tombstone])
 
         await self.decide(attempt)
 
@@ -309,8 +315,11 @@ class Metadata:
             topic = self._topic(name)
             overrides = self._topic_settings_to_store(edit(topic.settings))
             topics.check_queue(overrides, len(topic.partitions))
+            changed = replace(topic, settings=overrides)
+            is_requested = overrides.get(AT_REST) != topic.settings.get(AT_REST)
+            keys = self._key_change(changed, is_requested=is_requested)
             if overrides != topic.settings and not validate_only:
-                await self._put_topic(replace(topic, settings=overrides))
+                await self._put_topic(changed, keys)
                 self._unused.note(TOPIC_SETTINGS, overrides, f"the topic {name}")
 
         await self.decide(attempt)
@@ -432,9 +441,18 @@ class Metadata:
             pass
         return candidate
 
-    async def _put_topic(self, topic: TopicImage) -> None:
+    def _key_change(self, topic: TopicImage, *, is_requested: bool) -> KeyChange | None:
+        value = self.topic_settings(topic).encryption_at_rest
+        return self._data_keys.for_setting(self.image, topic, value, is_requested=is_requested)
+
+    async def _put_topic(self, topic: TopicImage, keys: KeyChange | None = None) -> None:
+        """Store a topic, in one transaction with its data keys. A topic that is not in the image must not exist."""
         key = layout.topic_key(topic.name)
-        await self.commit([self.unchanged(key)], [Put(key, layout.encode_topic(topic))])
+        compares, writes = [self.unchanged(key)], [Put(key, layout.encode_topic(topic))]
+        if keys is not None:
+            compares.append(self.unchanged(keys.key))
+            writes.append(keys.write)
+        await self.commit(compares, writes)
 
 
 def _batches(items: Sequence[_T], size: int) -> Iterator[Sequence[_T]]:

@@ -171,6 +171,10 @@ class BrokerSettings:
     sqs_account_id: str = "000000000000"
     sqs_recreate_wait_ms: int = 60_000
     sqs_region: str = "us-east-1"
+    # Encryption at rest
+    encryption_master_key: str = ""
+    encryption_master_key_command: str = ""
+    encryption_master_key_file: str = ""
     # Logs
     background_threads: int = 4
     log_cleaner_backoff_ms: int = 15_000

@@ -45,6 +45,8 @@ def check_consistent(settings: "BrokerSettings") -> None:
         raise SettingsError(
             f"group.streams.num.standby.replicas={standbys} is larger than group.streams.max.standby.replicas={most}"
         )
+    if settings.topic_defaults.encryption_at_rest == "shredded":
+        raise SettingsError("log.encryption.at.rest=shredded is not allowed: shred one topic at a time")
     if not settings.group_consumer_assignors:
         raise SettingsError("group.consumer.assignors is empty: name uniform or range")
     if settings.queued_max_request_bytes < settings.socket_request_max_bytes:

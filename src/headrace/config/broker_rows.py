@@ -284,6 +284,18 @@ _SQS = (
 )  # fmt: skip
 """The SQS API."""
 
+_ENCRYPTION = (
+    _row("encryption.master.key", Kind.PASSWORD,
+         "The master key of encryption at rest: base64 of 32 bytes. After a comma: former keys, which only unwrap. "
+         "Meant for the environment variable HEADRACE_ENCRYPTION_MASTER_KEY, since others can see a command line."),
+    _row("encryption.master.key.command", Kind.STRING,
+         "A command that prints the master keys, for example the client of a key management service. Run without a "
+         "shell when the broker starts."),
+    _row("encryption.master.key.file", Kind.STRING,
+         "A file with the master keys, one per line, the current one first; only its owner may read it."),
+)  # fmt: skip
+"""Encryption at rest."""
+
 _LOGS = (
     _row("background.threads", Kind.INT, "Threads for flushes, cold reads and other blocking work.", 1, 256),
     _row("log.cleaner.backoff.ms", Kind.LONG, "How long the cleaner sleeps when there is nothing to compact.", 1,
@@ -372,6 +384,7 @@ def broker_rows(defaults: object) -> Iterator[Setting]:
         _CONNECTIONS,
         _GROUPS,
         _SQS,
+        _ENCRYPTION,
         _LOGS,
         _TRANSACTIONS,
         _PROCESS,

@@ -25,6 +25,7 @@ class TopicSettings:
     compression_type: str = "producer"
     compression_zstd_level: int = 3
     delete_retention_ms: int = _DAY_MS
+    encryption_at_rest: str = "false"
     errors_deadletterqueue_group_enable: bool = False
     file_delete_delay_ms: int = 60_000
     flush_messages: int = _NEVER
@@ -93,6 +94,11 @@ TOPIC_SETTINGS: Mapping[str, Setting] = table(
     Setting("delete.retention.ms", Kind.LONG, _D.delete_retention_ms,
             "How long a tombstone stays in a compacted topic after it became clean.", 0,
             broker_name="log.cleaner.delete.retention.ms"),
+    Setting("encryption.at.rest", Kind.STRING, _D.encryption_at_rest,
+            "true: records are encrypted on disk. Needs a master key: see encryption.master.key.file. Batches that are "
+            "there already stay as they are. shredded: the data keys of the topic are destroyed, and all that was "
+            "written with them is unreadable on every broker; this cannot be undone.",
+            choices=("false", "true", "shredded"), broker_name="log.encryption.at.rest", level=2),
     Setting("errors.deadletterqueue.group.enable", Kind.BOOLEAN, _D.errors_deadletterqueue_group_enable,
             "Whether share groups may write their dead letters to this topic (KIP-1191).", level=2),
     Setting("file.delete.delay.ms", Kind.LONG, _D.file_delete_delay_ms,

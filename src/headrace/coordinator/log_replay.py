@@ -5,7 +5,6 @@ runs in the event loop, which owns the machine, and yields regularly.
 """
 
 import asyncio
-from collections.abc import Callable
 from concurrent.futures import Executor
 from struct import Struct
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from headrace.coordinator.machine import InternalRecord, Machine
 from headrace.records.batch import iter_headers
 from headrace.records.reader import iter_records
 from headrace.replication.partition import Partition
+from headrace.storage.slice import Slice
 
 _SLICE_BYTES = 1024 * 1024
 _REPLAYS_PER_TURN = 2_000
@@ -50,7 +50,7 @@ async def load(partition: Partition, machine: Machine[Any], workers: Executor) -
         cut = partition.slice(offset, _SLICE_BYTES, committed=False, at_least_one=True)
         if cut is None:
             break
-        steps, offset = await loop.run_in_executor(workers, _read, cut.file.read, cut.position, cut.length, offset)
+        steps, offset = await loop.run_in_executor(workers, _read, cut, offset)
         for at, step in enumerate(steps, 1):
             if isinstance(step, TransactionMarker):
                 machine.replay_end(step.producer_id, committed=step.committed)
@@ -62,9 +62,9 @@ async def load(partition: Partition, machine: Machine[Any], workers: Executor) -
     return count
 
 
-def _read(read: Callable[[int, int], bytes], position: int, length: int, offset: int) -> tuple[list[Step], int]:
+def _read(cut: Slice, offset: int) -> tuple[list[Step], int]:
     """The steps in a slice from `offset` on, and the end offset of its last complete batch."""
-    data = memoryview(read(position, length))
+    data = memoryview(cut.read())
     steps: list[Step] = []
     for at, header in iter_headers(data):
         batch = data[at : at + header.size]

@@ -13,7 +13,7 @@ from headrace.protocol.fast import TopicKey
 from headrace.replication.partition import Partition
 from headrace.replication.readable import Role
 from headrace.replication.waiters import DataWaiter
-from headrace.storage.log import Slice
+from headrace.storage.slice import Slice
 
 _FOLLOWERS_SERVE_FROM = 11
 

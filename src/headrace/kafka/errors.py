@@ -46,6 +46,8 @@ _CODES: Mapping[type[BaseException], ErrorCode] = {
     errors.LogClosed: ErrorCode.not_leader_or_follower,
     errors.DiskFull: ErrorCode.kafka_storage_error,
     errors.StorageFailed: ErrorCode.kafka_storage_error,
+    errors.EncryptionError: ErrorCode.kafka_storage_error,
+    errors.TopicShredded: ErrorCode.policy_violation,
     errors.FencedLeaderEpoch: ErrorCode.fenced_leader_epoch,
     errors.UnknownLeaderEpoch: ErrorCode.unknown_leader_epoch,
     errors.NotLeader: ErrorCode.not_leader_or_follower,

@@ -6,6 +6,7 @@
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
@@ -17,7 +18,14 @@ from headrace.kafka.errors import error_code
 from headrace.kafka.fetch_sessions import FetchPlan, PartitionFetch, PartitionKey
 from headrace.kafka.leaders import LEADER_ERRORS, current_leader, endpoints_of
 from headrace.kafka.outbox import FileRange, Part
-from headrace.model.errors import CorruptBatch, HeadraceError, OffsetOutOfRange, StorageFailed
+from headrace.model.errors import (
+    CorruptBatch,
+    EncryptionError,
+    HeadraceError,
+    NotAuthentic,
+    OffsetOutOfRange,
+    StorageFailed,
+)
 from headrace.protocol.codec import response_header
 from headrace.protocol.fast import FETCH_LEADERS_FROM, FetchedPartition, TopicKey, fetch_response
 from headrace.protocol.units import to_ms
@@ -25,8 +33,8 @@ from headrace.replication.partition import Partition
 from headrace.replication.waiters import DataWaiter
 from headrace.runtime.deferred import Deferred
 from headrace.runtime.disk import Buffer
-from headrace.storage.log import Slice
 from headrace.storage.segment import walk_headers
+from headrace.storage.slice import Slice
 
 log = logging.getLogger(__name__)
 
@@ -230,7 +238,11 @@ class Fetch:
             if item.slice is None:
                 parts.append(item.part)
                 continue
-            data = None if _is_to_be_checked(item) else _without_waiting(item.slice)
+            try:
+                data = None if _is_to_be_checked(item) else _without_waiting(item.slice)
+            except EncryptionError as error:
+                parts.append(_undecipherable(item, error))
+                continue
             if data is None:
                 return self._read_in_worker(found)
             parts.append(item.part._replace(records=(data,)))
@@ -299,9 +311,14 @@ def hosted_partition(ctx: Context, key: PartitionKey) -> Partition:
 
 
 def _without_waiting(cut: Slice) -> Part | None:
-    """Return the slice's bytes if they are in the page cache: a copy if small, a file range for `sendfile` if large."""
+    """Return the slice's bytes if they are in the page cache: a copy if small, a file range for `sendfile` if large.
+
+    Encrypted bytes are decrypted here if they are few, else in a worker thread.
+    """
     if cut.length < _SEND_FILE_FROM_BYTES:
-        return cut.file.read_cached(cut.position, cut.length)
+        return cut.read_cached()
+    if cut.cipher is not None:
+        return None
     return FileRange(cut.file, cut.position, cut.length) if cut.file.is_cached(cut.position, cut.length) else None
 
 
@@ -347,7 +364,23 @@ def _read_one(item: PartitionSlice, cut: Slice, limits: BatchLimits | None) -> F
         damaged = first_damaged(data, cut.first_batch_offset, limits)
         if damaged is not None:
             return Damaged(damaged)
+    try:
+        data = cut.decrypted(data)
+    except EncryptionError as error:
+        return _undecipherable(item, error)
     return item.part._replace(records=(data,)) if data else item.part
+
+
+def _undecipherable(item: PartitionSlice, error: EncryptionError) -> FetchedPartition:
+    if isinstance(error, NotAuthentic):
+        _log_once(f"{item.partition} cannot be fetched: {error}")
+    return FetchedPartition(item.key.partition, error_code(error).value)
+
+
+@lru_cache(64)
+def _log_once(problem: str) -> None:
+    """Log a problem once, and not each time that a consumer retries."""
+    log.error("%s", problem)
 
 
 def _with_aborted(item: PartitionSlice, part: FetchedPartition) -> FetchedPartition:

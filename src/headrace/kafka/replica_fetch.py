@@ -11,7 +11,7 @@ from headrace.model.errors import HeadraceError
 from headrace.model.ids import BrokerId
 from headrace.replication.partition import Partition
 from headrace.replication.waiters import DataWaiter
-from headrace.storage.log import Slice
+from headrace.storage.slice import Slice
 
 _LOOK_AT_ALL_EVERY_MS = 30_000.0
 

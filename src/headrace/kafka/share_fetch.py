@@ -35,7 +35,7 @@ from headrace.protocol.units import NO_THROTTLE, to_ms
 from headrace.queues.share.partition import AcquiredBatches, AcquireLimit, SharePartition
 from headrace.queues.share.service import SharePartitionId
 from headrace.runtime.disk import Buffer
-from headrace.storage.log import Slice
+from headrace.storage.slice import Slice
 
 if TYPE_CHECKING:
     from kio.schema.share_fetch.v2.request import ShareFetchRequest
@@ -45,6 +45,8 @@ log = logging.getLogger(__name__)
 
 _PARTITION_MAX_BYTES = 1024 * 1024
 """The largest slice of one partition that is read at a time, unless a single batch is larger."""
+_DECRYPTED_AT_ONCE_BYTES = 64 * 1024
+"""A larger encrypted slice is decrypted in a worker thread."""
 _LOOKS = 64
 """How often a partition is retried in a row if its slice had only transaction markers."""
 _NO_LEADER = (-1, -1)
@@ -210,12 +212,12 @@ class ShareFetch:
                 raise error
 
     async def _read(self, cut: Slice) -> Buffer:
-        data = cut.file.read_cached(cut.position, cut.length)
+        data = cut.read_cached() if cut.cipher is None or cut.length <= _DECRYPTED_AT_ONCE_BYTES else None
         if data is not None:
             return data
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._ctx.services.workers, cut.file.read, cut.position, cut.length)
+            return await loop.run_in_executor(self._ctx.services.workers, cut.read)
         except OSError as error:
             raise StorageFailed(f"cannot read {cut.file.path.name}: {error.strerror}") from error
 

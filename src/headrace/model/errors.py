@@ -22,6 +22,10 @@ HeadraceError
 │   ├── LogClosed             the log was closed or deleted
 │   ├── DiskFull              no space left; retriable, writes resume by themselves
 │   └── StorageFailed         the log directory failed (EIO, failed fsync): permanent for this process
+├── EncryptionError
+│   ├── DataKeyMissing        a key that is needed to read or write an encrypted topic is not available here
+│   ├── TopicShredded         a write to a topic whose data keys were destroyed
+│   └── NotAuthentic          an encrypted batch was changed, or is not in its place
 ├── TopicError
 │   ├── UnknownTopic
 │   ├── UnknownTopicId
@@ -183,6 +187,18 @@ class DiskFull(LogError): ...
 
 
 class StorageFailed(LogError): ...
+
+
+class EncryptionError(HeadraceError): ...
+
+
+class DataKeyMissing(EncryptionError): ...
+
+
+class TopicShredded(EncryptionError): ...
+
+
+class NotAuthentic(EncryptionError): ...
 
 
 class TopicError(HeadraceError): ...

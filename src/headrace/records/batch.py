@@ -6,7 +6,8 @@ offset  size  field
     12     4  partition leader epoch   }
     16     1  magic, 2
     17     4  CRC-32C of everything from byte 21 to the end
-    21     2  attributes: bits 0-2 codec, 3 log-append time, 4 transactional, 5 control, 6 delete horizon
+    21     2  attributes: bits 0-2 codec, 3 log-append time, 4 transactional, 5 control, 6 delete horizon,
+              14 encrypted (only on disk and between replicas)
     23     4  last offset delta
     27     8  base timestamp
     35     8  max timestamp
@@ -40,6 +41,8 @@ LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
+ENCRYPTED = 0x4000
+"""The records are encrypted (`storage/encryption.py`). Kafka does not use this bit, and no client ever sees it."""
 NO_TIMESTAMP = -1
 NO_SEQUENCE = -1
 
@@ -89,6 +92,10 @@ class BatchHeader(NamedTuple):
     @property
     def is_control(self) -> bool:
         return bool(self.attributes & CONTROL)
+
+    @property
+    def is_encrypted(self) -> bool:
+        return bool(self.attributes & ENCRYPTED)
 
     @property
     def is_transactional(self) -> bool:

@@ -11,8 +11,8 @@ that are left before it is used, counts are bounded by bytes, and decompression 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from headrace.model.errors import CorruptBatch, InvalidRecord
-from headrace.records.batch import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader, Buffer, check_batch
+from headrace.model.errors import CorruptBatch, DataKeyMissing, InvalidRecord
+from headrace.records.batch import ENCRYPTED, HEADER_SIZE, LOG_APPEND_TIME, BatchHeader, Buffer, check_batch
 from headrace.records.compression import MAX_DECOMPRESSED_BYTES, decompress
 from headrace.runtime.varint import INT64_BYTES, VarintTooLong, read_varint
 
@@ -150,7 +150,9 @@ def wrap_int64(value: int) -> int:
 
 
 def decompressed(batch: Buffer, header: BatchHeader, *, max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
-    """The decompressed records section of a batch."""
+    """The decompressed records section of a batch. Raises `DataKeyMissing` if it is still encrypted."""
+    if header.attributes & ENCRYPTED:
+        raise DataKeyMissing(f"the batch at offset {header.base_offset} is encrypted")
     if not HEADER_SIZE <= header.size <= len(batch):
         raise CorruptBatch(f"a record batch claims {header.size} bytes, {len(batch)} are there")
     return decompress(header.codec, memoryview(batch)[HEADER_SIZE : header.size], max_decompressed_bytes)

@@ -9,6 +9,7 @@ from headrace.model.errors import InvalidRecord, InvalidTimestamp, RecordTooLarg
 from headrace.records.batch import (
     CONTROL,
     DELETE_HORIZON,
+    ENCRYPTED,
     LOG_APPEND_TIME,
     NO_TIMESTAMP,
     TRANSACTIONAL,
@@ -23,7 +24,7 @@ from headrace.records.reader import decompressed, spans
 ZSTD_FROM_VERSION = 7
 """The first Produce version whose clients are certain to support zstd."""
 
-_BROKER_ONLY = CONTROL | DELETE_HORIZON | LOG_APPEND_TIME
+_BROKER_ONLY = CONTROL | DELETE_HORIZON | ENCRYPTED | LOG_APPEND_TIME
 _HIGHEST_CODEC = int(Codec.ZSTD)
 _ZSTD = int(Codec.ZSTD)
 
@@ -90,6 +91,8 @@ def _refuse_attributes(attributes: int) -> None:
         raise InvalidRecord("clients may not write control records")
     if attributes & LOG_APPEND_TIME:
         raise InvalidTimestamp("clients may not send batches of log-append time: only the broker stamps them")
+    if attributes & ENCRYPTED:
+        raise InvalidRecord("clients may not set attribute 14: it marks batches that the broker has encrypted")
     raise InvalidRecord("clients may not set a delete horizon")
 
 

@@ -27,7 +27,8 @@ from headrace.replication.leader import Leading
 from headrace.replication.readable import ReadableReplica, Role
 from headrace.replication.waiters import CommitWaiters, DataWaiters
 from headrace.storage.appender import AppendResult
-from headrace.storage.log import Log, Slice
+from headrace.storage.log import Log
+from headrace.storage.slice import Slice
 
 _log = logging.getLogger(__name__)
 
@@ -277,8 +278,9 @@ class Partition:
             self._leading.note_caught_up(replica_id, at_ms)
 
     def slice_for_replica(self, offset: int, max_bytes: int, *, at_least_one: bool) -> Slice | None:
-        """Locate the bytes from `offset` on, committed or not."""
-        return self.log.slice(offset, max_bytes, self.log.end_offset, at_least_one=at_least_one)
+        """Locate the bytes from `offset` on, committed or not, as they are on disk: encrypted ones stay encrypted."""
+        cut = self.log.slice(offset, max_bytes, self.log.end_offset, at_least_one=at_least_one)
+        return cut if cut is None or cut.cipher is None else cut._replace(cipher=None)
 
     def check_offsets_known(self) -> None:
         """Raise `OffsetNotAvailable` while a new leader has not learned the high watermark from its followers."""

@@ -5,7 +5,8 @@ from enum import Enum, auto
 from headrace.model.errors import FencedLeaderEpoch, OffsetNotAvailable, OffsetOutOfRange, UnknownLeaderEpoch
 from headrace.model.ids import LeaderEpoch, PartitionIndex, TopicName
 from headrace.replication.waiters import DataWaiters
-from headrace.storage.log import Log, Slice
+from headrace.storage.log import Log
+from headrace.storage.slice import Slice
 
 
 class Role(Enum):

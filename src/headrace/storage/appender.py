@@ -64,6 +64,9 @@ class Appender:
             log.producers.check_epoch(producer_id, producer_epoch)
         base_offset = log.end_offset
         last_offset = base_offset + last_delta
+        if log.cipher is not None and log.cipher.encrypts and not attributes & CONTROL:
+            batch, header = log.cipher.encrypt(batch, header, base_offset)
+            length = header.length
         size = length + LOG_OVERHEAD
         segments, limits = log.segments, log.limits
         segment = segments.active

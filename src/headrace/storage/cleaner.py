@@ -21,6 +21,7 @@ from headrace.model.errors import DiskFull, HeadraceError, LogClosed
 from headrace.runtime.clock import Clock
 from headrace.storage.aborted import AbortedTransactions
 from headrace.storage.compaction import CleanRange, Compactor, OffsetMap, clean_range
+from headrace.storage.encryption import LogCipher
 from headrace.storage.files import SNAPSHOT, is_disk_full, offset_name
 from headrace.storage.log import Log
 from headrace.storage.replacement import Replacement
@@ -303,7 +304,8 @@ class Cleaner:
         offsets = OffsetMap(self._dedupe_buffer_bytes, aborted)
         offsets.end_offset = first_dirty
         dirty_segments = [segment for segment in segments if segment.next_offset > first_dirty]
-        await self._run(lambda: map_keys(dirty_segments, first_dirty, offsets, pace))
+        cipher = None if log.cipher is None else log.cipher.for_rewrite()
+        await self._run(lambda: map_keys(dirty_segments, first_dirty, offsets, pace, cipher))
         compactor = Compactor(
             offsets=offsets,
             last_batches={pid: entry.batches[-1].last_offset for pid, entry in log.producers.items() if entry.batches},
@@ -315,7 +317,7 @@ class Cleaner:
         bytes_before = bytes_after = 0
         left = [segment for segment in segments if segment.base_offset < offsets.end_offset]
         while left:
-            done, size = await self._compact_some(log, left, compactor, pace, generation)
+            done, size = await self._compact_some(log, left, compactor, pace, generation, cipher)
             bytes_before += sum(segment.size for segment in left[:done])
             bytes_after += size
             del left[:done]
@@ -338,13 +340,21 @@ class Cleaner:
         return result
 
     async def _compact_some(
-        self, log: Log, segments: list[Segment], compactor: Compactor, pace: "_Pace", generation: int
+        self,
+        log: Log,
+        segments: list[Segment],
+        compactor: Compactor,
+        pace: "_Pace",
+        generation: int,
+        cipher: LogCipher | None,
     ) -> tuple[int, int]:
         """Replace the first few segments by one, unless the log was truncated since it had this generation; returns how
         many were replaced, and the size of the new one."""
 
         def prepare() -> tuple[int, Replacement | None]:
-            done = rewrite(segments, log.files.disk, compactor, pace, max_bytes=log.settings.segment_bytes)
+            done = rewrite(
+                segments, log.files.disk, compactor, pace, max_bytes=log.settings.segment_bytes, cipher=cipher
+            )
             if done.path is None:
                 return 1, None
             new = Segment.over_cleaned_file(

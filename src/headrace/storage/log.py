@@ -13,40 +13,30 @@ no trace; after a failed sync nothing is appended any more, and reads go on.
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from headrace.config.topic import TopicSettings
 from headrace.model.errors import OffsetOutOfRange
 from headrace.records.batch import BatchHeader, Buffer
 from headrace.records.markers import Marker
 from headrace.runtime.clock import Clock
-from headrace.runtime.disk import Disk, DiskFile
+from headrace.runtime.disk import Disk
 from headrace.storage import flush
 from headrace.storage.aborted import AbortedTransactions
 from headrace.storage.appender import Appender, AppendResult
+from headrace.storage.encryption import LogCipher
 from headrace.storage.epochs import Epochs
 from headrace.storage.files import FilePool, storage_error
 from headrace.storage.producers import Producers
 from headrace.storage.recovery import Loader
 from headrace.storage.removal import FrontRemoval
 from headrace.storage.segment import Segment
+from headrace.storage.slice import Slice
 from headrace.storage.snapshots import PendingSnapshot
 from headrace.storage.state import LogState
 from headrace.storage.summary import LogSummary
 from headrace.storage.ticket import FlushTicket
 from headrace.storage.times import Dated, first_from, newest, search
 from headrace.storage.truncation import truncate_fully, truncate_to
-
-
-class Slice(NamedTuple):
-    """Bytes on disk that start with a whole batch; the last batch may be cut off."""
-
-    file: DiskFile
-    position: int
-    length: int
-    first_batch_offset: int
-    is_closed: bool
-    """Whether the segment is closed, so that nothing is appended to it any more."""
 
 
 class Log:
@@ -124,6 +114,15 @@ class Log:
     def settings(self, settings: TopicSettings) -> None:
         """Set the topic settings; they take effect with the next operation."""
         self._state.limits.configure(settings, self._state.segments.active)
+
+    @property
+    def cipher(self) -> LogCipher | None:
+        """Encrypts and decrypts batches; None unless the topic is or was encrypted."""
+        return self._state.cipher
+
+    @cipher.setter
+    def cipher(self, cipher: LogCipher | None) -> None:
+        self._state.cipher = cipher
 
     @property
     def start_offset(self) -> int:
@@ -264,7 +263,7 @@ class Log:
                 length = max(size, max_bytes)
                 if size > max_bytes and not at_least_one:
                     return None
-            return Slice(segment.reader(), position, length, first, segment is not segments.active)
+            return Slice(segment.reader(), position, length, first, segment is not segments.active, state.cipher)
         except OSError as error:
             raise storage_error(error, f"reading {self.directory.name}") from error
 
@@ -275,12 +274,14 @@ class Log:
     def offset_for_time(self, timestamp_ms: int, below: int | None = None) -> Dated | None:
         """The first record (below an offset) not older than `timestamp_ms`. Blocking; safe in any thread."""
         limit = self.end_offset if below is None else below
-        return search(self._state, lambda segments: first_from(segments, self.start_offset, limit, timestamp_ms))
+        return search(
+            self._state, lambda segments: first_from(segments, self.start_offset, limit, timestamp_ms, self.cipher)
+        )
 
     def max_timestamp(self, below: int | None = None) -> Dated | None:
         """The first of the records (below an offset) with the newest timestamp. Blocking; safe in any thread."""
         limit = self.end_offset if below is None else below
-        return search(self._state, lambda segments: newest(segments, self.start_offset, limit))
+        return search(self._state, lambda segments: newest(segments, self.start_offset, limit, self.cipher))
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest epoch up to `epoch` and where it ends (KIP-320); (-1, -1) if it is not known."""

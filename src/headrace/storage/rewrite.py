@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from headrace.records.batch import Buffer, check_batch
+from headrace.model.errors import DataKeyMissing
+from headrace.records.batch import BatchHeader, Buffer, check_batch, read_header
 from headrace.runtime.disk import Disk, DiskFile
 from headrace.storage.batches import StoredBatch, read_batches
 from headrace.storage.compaction import Compactor, OffsetMap, SegmentView, fits_behind
+from headrace.storage.encryption import LogCipher
 from headrace.storage.files import CLEANED, LOG, offset_name
 from headrace.storage.segment import Segment
 
@@ -21,13 +23,16 @@ Pace = Callable[[int], None]
 """Called with the bytes read or written since the last call. May wait, and may raise to end the work."""
 
 
-def map_keys(segments: Sequence[Segment], first_dirty: int, offsets: OffsetMap, pace: Pace) -> None:
+def map_keys(
+    segments: Sequence[Segment], first_dirty: int, offsets: OffsetMap, pace: Pace, cipher: LogCipher | None = None
+) -> None:
     """Add the keys of all records from `first_dirty` on to the map, as far as they fit."""
     for segment in segments:
         for batch in _checked_batches(segment, pace):
             if batch.header.last_offset < first_dirty:
                 continue
-            if not offsets.add(batch.data, batch.header, lambda: pace(0)):
+            data, header = _decrypted(batch, cipher)
+            if not offsets.add(data, header, lambda: pace(0)):
                 return
         offsets.end_offset = segment.next_offset
 
@@ -39,8 +44,19 @@ class Rewritten(NamedTuple):
     """The file with the remaining records, synced; None if nothing was removed."""
 
 
-def rewrite(segments: Sequence[Segment], disk: Disk, compactor: Compactor, pace: Pace, *, max_bytes: int) -> Rewritten:
-    """Compact adjacent segments into one file, from the first on and up to `max_bytes`."""
+def rewrite(
+    segments: Sequence[Segment],
+    disk: Disk,
+    compactor: Compactor,
+    pace: Pace,
+    *,
+    max_bytes: int,
+    cipher: LogCipher | None = None,
+) -> Rewritten:
+    """Compact adjacent segments into one file, from the first on and up to `max_bytes`.
+
+    A batch that was encrypted stays encrypted: unchanged, or with fewer records under the current data key.
+    """
     directory, base_offset = segments[0].path.parent, segments[0].base_offset
     target = directory / (offset_name(base_offset, LOG) + CLEANED)
     disk.unlink(target)
@@ -54,7 +70,7 @@ def rewrite(segments: Sequence[Segment], disk: Disk, compactor: Compactor, pace:
             changed = changed or bool(taken)
             taken.append(segment)
             for batch in _checked_batches(segment, pace):
-                left = compactor.compact(batch.data, batch.header)
+                left = _compacted(batch, compactor, cipher)
                 changed = changed or left is not batch.data
                 if left is not None:
                     output.add(left)
@@ -69,6 +85,26 @@ def rewrite(segments: Sequence[Segment], disk: Disk, compactor: Compactor, pace:
         return Rewritten(taken, target)
     disk.unlink(target)
     return Rewritten(taken, None)
+
+
+def _compacted(batch: StoredBatch, compactor: Compactor, cipher: LogCipher | None) -> Buffer | None:
+    """Return the compacted batch as it goes to disk; `batch.data` itself if nothing of it changes."""
+    data, header = _decrypted(batch, cipher)
+    left = compactor.compact(data, header)
+    if left is data or left is None:
+        return None if left is None else batch.data
+    if cipher is None or not batch.header.is_encrypted:
+        return left
+    return cipher.encrypt(left, read_header(left), header.base_offset)[0]
+
+
+def _decrypted(batch: StoredBatch, cipher: LogCipher | None) -> tuple[Buffer, BatchHeader]:
+    """The plain batch. Raises `DataKeyMissing`, which ends the compaction without effect."""
+    if not batch.header.is_encrypted:
+        return batch.data, batch.header
+    if cipher is None:
+        raise DataKeyMissing(f"the batch at offset {batch.header.base_offset} is encrypted")
+    return cipher.decrypt(batch.data, batch.header)
 
 
 class _Output:

@@ -15,6 +15,7 @@ from headrace.model.invariants import invariant
 from headrace.runtime.clock import Clock
 from headrace.runtime.disk import Disk
 from headrace.storage.damage import DamageMark
+from headrace.storage.encryption import LogCipher
 from headrace.storage.files import FilePool, storage_error
 from headrace.storage.recovery import Loaded
 from headrace.storage.roll import RollLimits
@@ -39,6 +40,7 @@ class LogState:
     __slots__ = (
         "_summarized",
         "aborted",
+        "cipher",
         "clock",
         "damage",
         "directory",
@@ -76,6 +78,8 @@ class LogState:
         self.files = files
         self.persist: Callable[[], None] = _nothing
         """Persists `start_offset` and `flushed_offset`. Blocking; safe in any thread."""
+        self.cipher: LogCipher | None = None
+        """Encrypts and decrypts batches; None unless the topic is or was encrypted."""
         self.producers = loaded.producers
         self.epochs = loaded.epochs
         self.aborted = loaded.aborted

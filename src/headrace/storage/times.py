@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from headrace.records.batch import BatchHeader
+from headrace.records.batch import BatchHeader, Buffer
 from headrace.records.reader import Record, iter_records
+from headrace.storage.encryption import LogCipher
 from headrace.storage.files import storage_error
 from headrace.storage.segment import Segment
 from headrace.storage.state import LogState
@@ -34,7 +35,9 @@ def search(log: LogState, find: Callable[[Sequence[Segment]], Dated | None]) -> 
                 raise storage_error(error, f"searching {log.directory.name}") from error
 
 
-def first_from(segments: Sequence[Segment], start_offset: int, below: int, timestamp: int) -> Dated | None:
+def first_from(
+    segments: Sequence[Segment], start_offset: int, below: int, timestamp: int, cipher: LogCipher | None = None
+) -> Dated | None:
     """The first record from `start_offset` up to `below` that is not older than `timestamp`."""
     for segment in segments:
         if segment.max_timestamp < timestamp or not segment.size:
@@ -47,13 +50,13 @@ def first_from(segments: Sequence[Segment], start_offset: int, below: int, times
                 return None
             if header.max_timestamp < timestamp or header.last_offset < start_offset:
                 continue
-            for record in _records(segment, position, header):
+            for record in _records(segment, position, header, cipher):
                 if record.timestamp >= timestamp and start_offset <= record.offset < below:
                     return Dated(record.offset, record.timestamp, header.leader_epoch)
     return None
 
 
-def newest(segments: Sequence[Segment], start_offset: int, below: int) -> Dated | None:
+def newest(segments: Sequence[Segment], start_offset: int, below: int, cipher: LogCipher | None = None) -> Dated | None:
     """The first record that has the newest timestamp of all between `start_offset` and `below`."""
     best: Dated | None = None
     for segment in sorted(segments, key=lambda segment: -segment.max_timestamp):
@@ -74,11 +77,14 @@ def newest(segments: Sequence[Segment], start_offset: int, below: int) -> Dated 
         for position, header in candidates:
             if best is not None and header.max_timestamp <= best.timestamp:
                 continue
-            for record in _records(segment, position, header):
+            for record in _records(segment, position, header, cipher):
                 if start_offset <= record.offset < below and (best is None or record.timestamp > best.timestamp):
                     best = Dated(record.offset, record.timestamp, header.leader_epoch)
     return best
 
 
-def _records(segment: Segment, position: int, header: BatchHeader) -> list[Record]:
-    return list(iter_records(segment.reader().read(position, header.size), header))
+def _records(segment: Segment, position: int, header: BatchHeader, cipher: LogCipher | None) -> list[Record]:
+    batch: Buffer = segment.reader().read(position, header.size)
+    if cipher is not None:
+        batch, header = cipher.decrypt(batch, header)
+    return list(iter_records(batch, header))

@@ -16,7 +16,7 @@ from headrace.model.errors import OffsetOutOfRange
 from headrace.queues.host.codec import DecodedMessage
 from headrace.queues.host.decode import DecodedSlice, read_messages
 from headrace.replication.partition import Partition
-from headrace.storage.log import Slice
+from headrace.storage.slice import Slice
 
 CACHE_BYTES = 64 * 1024 * 1024
 _AHEAD_BYTES = 64 * 1024
@@ -56,6 +56,10 @@ class MessageCache:
             if found is not None:
                 self._used_bytes -= found[1]
 
+    def drop_topic(self, topic_id: UUID) -> None:
+        """The messages of a topic must not be served any more."""
+        self.drop(topic_id, [offset for topic, offset in self._messages if topic == topic_id.int])
+
     def _put(self, topic_id: UUID, message: DecodedMessage, size_bytes: int) -> None:
         self.drop(topic_id, (message.offset,))
         self._messages[topic_id.int, message.offset] = message, size_bytes
@@ -67,6 +71,7 @@ class MessageReader:
         self._partition = partition
         self._cache = cache
         self._workers = workers
+        self._cipher = partition.log.cipher
 
     def drop(self, offsets: Iterable[int]) -> None:
         """The messages are not needed any more."""
@@ -75,6 +80,10 @@ class MessageReader:
     async def read(self, offsets: Sequence[int], settings: QueueSettings) -> dict[int, DecodedMessage]:
         """The messages at these offsets, except those that the log does not have any more."""
         topic_id = self._partition.topic_id
+        if self._partition.log.cipher is not self._cipher:
+            # The data keys have changed, and may have been destroyed: what is cached must not outlive them.
+            self._cipher = self._partition.log.cipher
+            self._cache.drop_topic(topic_id)
         found: dict[int, DecodedMessage] = {}
         missing: list[int] = []
         get = self._cache.get
@@ -104,7 +113,7 @@ class MessageReader:
 
 def read_cached(partition: Partition, cut: Slice, offset: int, settings: QueueSettings) -> DecodedSlice | None:
     """Decode a slice, if it is small and in the page cache."""
-    data = cut.file.read_cached(cut.position, cut.length) if cut.length <= _AHEAD_BYTES else None
+    data = cut.read_cached() if cut.length <= _AHEAD_BYTES else None
     if data is None:
         return None
     below = partition.last_stable_offset
@@ -123,8 +132,6 @@ async def read_slice(
     topic_id = partition.topic_id
 
     def read() -> DecodedSlice:
-        return read_messages(
-            memoryview(cut.file.read(cut.position, cut.length)), offset, below, aborted, topic_id, settings
-        )
+        return read_messages(memoryview(cut.read()), offset, below, aborted, topic_id, settings)
 
     return await asyncio.get_running_loop().run_in_executor(workers, read)

@@ -33,7 +33,7 @@ from headrace.replication.partition import Partition
 from headrace.replication.partitions import PartitionTable
 from headrace.replication.peers import Peers
 from headrace.runtime.clock import Clock
-from headrace.storage.log import Slice
+from headrace.storage.slice import Slice
 
 REJECTED = "Offset rejected by client."
 DELIVERED_TOO_OFTEN = "Offset delivery count exceeded the threshold."
@@ -221,7 +221,7 @@ def _size_bytes(record: Record) -> int:
 
 def _read_bodies(cut: Slice, wanted: frozenset[int]) -> tuple[Mapping[int, Body], int]:
     """The wanted records that are in a slice of the log, and where it ends. Runs in a worker."""
-    data = memoryview(cut.file.read(cut.position, cut.length))
+    data = memoryview(cut.read())
     found: dict[int, Body] = {}
     end = 0
     for position, header in iter_headers(data):

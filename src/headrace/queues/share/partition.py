@@ -28,7 +28,7 @@ from headrace.replication.partition import Partition
 from headrace.replication.waiters import DataWaiters
 from headrace.runtime.clock import Clock
 from headrace.runtime.disk import Buffer
-from headrace.storage.log import Slice
+from headrace.storage.slice import Slice
 
 log = logging.getLogger(__name__)
 

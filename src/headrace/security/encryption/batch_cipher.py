@@ -1,0 +1,109 @@
+"""AES-256-GCM over the records of a batch.
+
+    offset  size  field
+         0     1  format, 1
+         1     4  version of the topic's data key
+         5    16  salt
+        21    12  nonce
+        33     n  the records, encrypted
+      33+n    16  tag
+
+A batch is encrypted by a key that HKDF-SHA-256 derives from the data key and the salt. Each `BatchCipher` draws its own
+random salt, and another one after 2^32 batches: so the limit of random 96-bit nonces under one key is counted where the
+key is used, and holds however many brokers and processes share the data key.
+"""
+
+import os
+from collections.abc import Callable
+from functools import lru_cache
+from struct import Struct
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from headrace.model.errors import DataKeyMissing, NotAuthentic, TopicShredded
+from headrace.security.encryption.data_keys import UnwrappedKeys
+from headrace.security.encryption.master_key import KEY_BYTES
+
+BATCHES_PER_SALT = 2**32
+
+_FORMAT = 1
+_PREFIX = Struct(">BI16s12s")
+_TAG_BYTES = 16
+_SALT_BYTES = 16
+_NONCE_BYTES = 12
+_INFO = b"headrace batch encryption 1"
+_KNOWN_KEYS = 256
+
+OVERHEAD_BYTES = _PREFIX.size + _TAG_BYTES
+
+Buffer = bytes | bytearray | memoryview
+
+
+class BatchCipher:
+    """Encrypts and decrypts with the data keys of one topic. Safe in any thread, except `encrypt`: in one at a time."""
+
+    __slots__ = ("_batches_left", "_batches_per_salt", "_derive", "_key", "_keys", "_random", "_salt", "_where")
+
+    def __init__(
+        self,
+        keys: UnwrappedKeys,
+        where: str,
+        *,
+        random: Callable[[int], bytes] = os.urandom,
+        batches_per_salt: int = BATCHES_PER_SALT,
+    ) -> None:
+        """`where` names the topic, for errors."""
+        self._keys = keys
+        self._where = where
+        self._random = random
+        self._batches_per_salt = batches_per_salt
+        self._derive = lru_cache(_KNOWN_KEYS)(self._derived)
+        self._salt = b""
+        self._key: AESGCM | None = None
+        self._batches_left = 0
+
+    def encrypt(self, records: Buffer, associated: bytes) -> bytes:
+        """Encrypt the records of a batch. `decrypt` requires the same associated data. Raises `DataKeyMissing`."""
+        if not self._batches_left or self._key is None:
+            self._draw_salt()
+            assert self._key is not None
+        self._batches_left -= 1
+        nonce = self._random(_NONCE_BYTES)
+        prefix = _PREFIX.pack(_FORMAT, self._keys.current, self._salt, nonce)
+        return prefix + self._key.encrypt(nonce, records, prefix[:1] + associated)
+
+    def decrypt(self, encrypted: Buffer, associated: bytes) -> bytes:
+        """Decrypt the records of a batch. Raises `DataKeyMissing`, and `NotAuthentic` if anything was changed."""
+        if len(encrypted) < OVERHEAD_BYTES:
+            raise NotAuthentic(f"a batch of {self._where} is too short to be encrypted")
+        form, version, salt, nonce = _PREFIX.unpack_from(encrypted)
+        if form != _FORMAT:
+            raise NotAuthentic(f"a batch of {self._where} has the encryption format {form}, only {_FORMAT} is known")
+        key = self._derive(version, salt)
+        try:
+            return key.decrypt(nonce, memoryview(encrypted)[_PREFIX.size :], bytes((form,)) + associated)
+        except InvalidTag:
+            raise NotAuthentic(
+                f"a batch of {self._where} cannot be decrypted: it was changed on disk, or belongs to another place"
+            ) from None
+
+    def _draw_salt(self) -> None:
+        if self._keys.current is None:
+            if self._keys.is_shredded:
+                raise TopicShredded(
+                    f"{self._where} was shredded: set encryption.at.rest=true to write with a new key, or delete it"
+                )
+            raise DataKeyMissing(f"{self._where} {self._keys.problem}")
+        self._salt = self._random(_SALT_BYTES)
+        self._key = self._derive(self._keys.current, self._salt)
+        self._batches_left = self._batches_per_salt
+
+    def _derived(self, version: int, salt: bytes) -> AESGCM:
+        key = self._keys.by_version.get(version)
+        if key is None:
+            problem = self._keys.problem or f"has no data key of version {version}: restore the metadata store"
+            raise DataKeyMissing(f"{self._where} {problem}")
+        return AESGCM(HKDF(SHA256(), KEY_BYTES, salt, _INFO).derive(key))

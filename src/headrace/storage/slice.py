@@ -1,0 +1,32 @@
+"""A slice of a log: the bytes of consecutive batches on disk, located but not read."""
+
+from typing import NamedTuple
+
+from headrace.runtime.disk import Buffer, DiskFile
+from headrace.storage.encryption import LogCipher
+
+
+class Slice(NamedTuple):
+    """Bytes on disk that start with a whole batch; the last batch may be cut off."""
+
+    file: DiskFile
+    position: int
+    length: int
+    first_batch_offset: int
+    is_closed: bool
+    """Whether the segment is closed, so that nothing is appended to it any more."""
+    cipher: LogCipher | None = None
+    """Decrypts the batches; None if the log has never been encrypted, or the bytes are for another replica."""
+
+    def read(self) -> Buffer:
+        """Read the batches, decrypted. Blocking. Raises `OSError` and `EncryptionError`."""
+        return self.decrypted(self.file.read(self.position, self.length))
+
+    def read_cached(self) -> Buffer | None:
+        """Like `read`, without waiting for the disk; None if not all bytes are in the page cache."""
+        data = self.file.read_cached(self.position, self.length)
+        return None if data is None else self.decrypted(data)
+
+    def decrypted(self, data: Buffer) -> Buffer:
+        """The batches in `data`, which was read from this slice."""
+        return data if self.cipher is None else self.cipher.decrypt_all(data)
