@@ -15,10 +15,12 @@ import sqlite3
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from headrace.cluster.layout_keys import DATA_KEYS
 from headrace.cluster.store import (
     ABSENT,
     Change,
@@ -209,6 +211,8 @@ class SqliteStore:
             raise StartupError(f"{self._path} was written by a newer version of Headrace: use that version")
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
+        # A data key that was destroyed must not remain in a free part of a page.
+        connection.execute("PRAGMA secure_delete=ON")
         connection.execute("BEGIN IMMEDIATE")
         if tables == 0:
             for statement in _SCHEMA.strip().split(";\n"):
@@ -261,6 +265,10 @@ class SqliteStore:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+        if any(change.key.startswith(DATA_KEYS) for change in changes):
+            # Otherwise the write-ahead log would still have a destroyed data key.
+            with suppress(sqlite3.DatabaseError):
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         # Before the caller is woken, and even if it was cancelled: the change is committed.
         self._loop.call_soon_threadsafe(self._publish, revision, tuple(changes))
         return revision

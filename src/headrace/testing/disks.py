@@ -161,6 +161,10 @@ class ModelDisk:
             _apply(files, folders, change)
         return self._successor(files, folders, lambda inode: _survivor(inode, random))
 
+    def contains(self, data: bytes) -> bool:
+        """Whether these bytes are in any file."""
+        return any(data in inode.data for inode in self._files.values())
+
     def damage(self, path: Path, position: int, data: bytes, *, is_seen: bool = True) -> None:
         """Overwrite bytes on the device: as another program does, or with `is_seen=False` as bit rot does."""
         inode = self._files[path]

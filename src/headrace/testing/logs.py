@@ -12,8 +12,10 @@ from headrace.records.markers import Marker
 from headrace.records.reader import Record, iter_records
 from headrace.runtime.clock import ManualClock
 from headrace.runtime.disk import Disk
+from headrace.security.encryption.data_keys import UnwrappedKeys
 from headrace.storage.appender import AppendResult
 from headrace.storage.datadir import DataDir
+from headrace.storage.encryption import LogCipher
 from headrace.storage.log import Log
 from headrace.storage.manager import LogManager, WantedPartition
 from headrace.testing.disks import ModelDisk
@@ -22,6 +24,13 @@ PARTITION = TopicPartition(TopicName("orders"), PartitionIndex(0))
 TOPIC_ID = UUID(int=7)
 SMALL = TopicSettings(segment_bytes=1000, index_interval_bytes=150, file_delete_delay_ms=0)
 """Settings under which a few records make several segments with several index entries each."""
+DATA_KEYS = UnwrappedKeys({1: bytes(range(32))}, 1)
+"""The data key of an encrypted log."""
+
+
+def cipher_of(keys: UnwrappedKeys, *, encrypts: bool = True) -> LogCipher:
+    """A cipher of `PARTITION` with these data keys."""
+    return LogCipher(keys, PARTITION.topic, TOPIC_ID, PARTITION.partition, encrypts=encrypts)
 
 
 class LogBench:
@@ -35,11 +44,14 @@ class LogBench:
         root: Path = Path("/data"),
         clock: ManualClock | None = None,
         is_replicated: bool = False,
+        keys: UnwrappedKeys | None = None,
     ) -> None:
+        """With data `keys` the log is encrypted."""
         self.disk: Disk = disk or ModelDisk(root)
         self.settings = settings
         self.root = root
         self.is_replicated = is_replicated
+        self.keys = keys
         self.clock = clock or ManualClock()
         self.manager = self._start()
 
@@ -50,6 +62,8 @@ class LogBench:
         failed = manager.open_logs({PARTITION: WantedPartition(TOPIC_ID, self.settings, self.is_replicated)})
         if failed:
             raise failed[PARTITION]
+        if self.keys is not None:
+            manager.logs[PARTITION].cipher = cipher_of(self.keys)
         return manager
 
     @property
@@ -63,7 +77,12 @@ class LogBench:
     def reopen(self, disk: Disk | None = None) -> "LogBench":
         """Open the log again, on `disk` or on this one, without closing the one before."""
         return LogBench(
-            disk or self.disk, self.settings, root=self.root, clock=self.clock, is_replicated=self.is_replicated
+            disk or self.disk,
+            self.settings,
+            root=self.root,
+            clock=self.clock,
+            is_replicated=self.is_replicated,
+            keys=self.keys,
         )
 
     def reopen_cleanly(self) -> "LogBench":
@@ -117,7 +136,7 @@ class LogBench:
             part = log.slice(offset, max_bytes, log.end_offset, at_least_one=True)
             if part is None:
                 return
-            data = part.file.read(part.position, part.length)
+            data = part.read()
             whole = 0
             for position, header in iter_headers(data):
                 whole += 1

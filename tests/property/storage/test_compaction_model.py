@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
+from uuid import UUID
 
 import pytest
 from hypothesis import settings
@@ -25,10 +26,12 @@ from headrace.records.reader import Record, iter_records
 from headrace.runtime.clock import ManualClock
 from headrace.storage.batches import read_batches
 from headrace.storage.cleaner import Cleaned, Cleaner
+from headrace.storage.encryption import LogCipher
 from headrace.storage.files import CLEANED, DELETED, SWAP
 from headrace.storage.log import Log
 from headrace.testing.disks import ModelDisk, PowerLoss, stop_at
 from headrace.testing.inline_cleaner import drive, inline
+from headrace.testing.logs import DATA_KEYS
 
 FOLDER = Path("/data/prices-0")
 RETENTION_MS = 1000
@@ -54,8 +57,9 @@ class Written(NamedTuple):
 class World:
     """A log on a disk in memory, its cleaner, and the list that it is measured against."""
 
-    def __init__(self, settings: TopicSettings = SETTINGS) -> None:
+    def __init__(self, settings: TopicSettings = SETTINGS, *, is_encrypted: bool = False) -> None:
         self.settings = settings
+        self.cipher = LogCipher(DATA_KEYS, "prices", UUID(int=7), 0, encrypts=True) if is_encrypted else None
         self.clock = ManualClock()
         self.disk = ModelDisk()
         self.disk.make_dir(FOLDER)
@@ -69,6 +73,7 @@ class World:
             FOLDER, self.settings, disk=self.disk, clock=self.clock, clean=False, recovery_point=recovery_point,
             producer_expiry_ms=10**9,
         )  # fmt: skip
+        self.log.cipher = self.cipher
         self.cleaner = Cleaner(lambda: [self.log], clock=self.clock, run=inline, dedupe_buffer_bytes=240 * 20)
 
     def put(self, items: list[tuple[str, str | None]], codec: int = 0, *, idempotent: bool = False) -> None:
@@ -121,7 +126,7 @@ class World:
         offset = self.log.start_offset
         while (piece := self.log.slice(offset, 300, self.log.end_offset, at_least_one=True)) is not None:
             for batch in read_batches(piece.file, piece.position, piece.position + piece.length):
-                found += iter_records(batch.data)
+                found += iter_records(piece.decrypted(batch.data))
                 offset = batch.header.next_offset
         return found
 
@@ -177,9 +182,9 @@ items = st.lists(st.tuples(keys, values), min_size=1, max_size=6)
 
 
 class CompactionMachine(RuleBasedStateMachine):
-    @initialize(settings=st.sampled_from([SETTINGS, BOTH]))
-    def begin(self, settings: TopicSettings) -> None:
-        self.world = World(settings)
+    @initialize(settings=st.sampled_from([SETTINGS, BOTH]), is_encrypted=st.booleans())
+    def begin(self, settings: TopicSettings, is_encrypted: bool) -> None:
+        self.world = World(settings, is_encrypted=is_encrypted)
 
     @rule(items=items, codec=st.sampled_from(list(Codec)), idempotent=st.booleans())
     def put(self, items: list[tuple[str, str | None]], codec: Codec, idempotent: bool) -> None:
@@ -242,9 +247,9 @@ CompactionMachine.TestCase.settings = settings(max_examples=examples(60), statef
 TestCompaction = CompactionMachine.TestCase
 
 
-def eventful_world() -> World:
+def eventful_world(*, is_encrypted: bool = False) -> World:
     """Several segments, some clean already, with tombstones whose time has come, and a producer whose records go."""
-    world = World()
+    world = World(is_encrypted=is_encrypted)
     for number in range(12):
         world.put([(f"key-{number % 5}", f"value-{number}"), ("same", str(number))], idempotent=number < 4)
     world.put([("key-1", None), ("key-2", None)])
@@ -260,23 +265,26 @@ def eventful_world() -> World:
     return world
 
 
-def steps_of_compaction() -> int:
-    world = eventful_world()
+def steps_of_compaction(*, is_encrypted: bool = False) -> int:
+    world = eventful_world(is_encrypted=is_encrypted)
     before = len(world.disk.steps)
     assert world.compact() is not None
     return len(world.disk.steps) - before
 
 
+@pytest.mark.parametrize("is_encrypted", [False, True], ids=["plain", "encrypted"])
 @pytest.mark.parametrize("kind", ["kill", "power", "power-partial"])
-def test_a_stop_at_every_step_of_a_compaction(kind: str) -> None:
-    total = steps_of_compaction()
+def test_a_stop_at_every_step_of_a_compaction(kind: str, is_encrypted: bool) -> None:
+    total = steps_of_compaction(is_encrypted=is_encrypted)
     assert total > 30
     for step in range(1, total + 1):
-        for seed in range(4 if kind == "power-partial" else 1):
-            world = eventful_world()
+        for seed in range(4 if kind == "power-partial" and not is_encrypted else 1):
+            world = eventful_world(is_encrypted=is_encrypted)
             world.disk.hook = stop_at(step)
             with contextlib.suppress(PowerLoss):
                 world.compact()
+            if is_encrypted:
+                assert not world.disk.contains(b"again-")
             world.disk.hook = None
             if kind == "kill":
                 world.stop_and_open(world.disk.after_process_kill())

@@ -11,8 +11,9 @@ from random import Random
 
 import pytest
 
+from headrace.security.encryption.data_keys import UnwrappedKeys
 from headrace.testing.disks import ModelDisk, PowerLoss, stop_at
-from headrace.testing.logs import LogBench
+from headrace.testing.logs import DATA_KEYS, LogBench
 
 PRODUCER = 4000
 TORN = (0.0, 0.5, 1.0)
@@ -64,8 +65,8 @@ def delete_before(bench: LogBench, promises: Promises, offset: int) -> None:
     promises.start_offset = offset
 
 
-def life_of_a_log(disk: ModelDisk, promises: Promises) -> None:
-    bench = LogBench(disk)
+def life_of_a_log(disk: ModelDisk, promises: Promises, keys: UnwrappedKeys | None = None) -> None:
+    bench = LogBench(disk, keys=keys)
     append(bench, promises, 3)
     flush(bench, promises)
     append(bench, promises, 9)  # over the end of the first segment
@@ -93,8 +94,8 @@ def life_of_a_log(disk: ModelDisk, promises: Promises) -> None:
     bench.manager.stop()
 
 
-def check(disk: ModelDisk, promises: Promises, *, may_be_damaged: bool) -> None:
-    bench = LogBench(disk)
+def check(disk: ModelDisk, promises: Promises, *, may_be_damaged: bool, keys: UnwrappedKeys | None = None) -> None:
+    bench = LogBench(disk, keys=keys)
     records = list(bench.records())
     offsets = [record.offset for record in records]
     assert offsets == sorted(set(offsets)), "in order, and once"
@@ -148,10 +149,11 @@ def check_producers(bench: LogBench) -> None:
 
 
 @cache
-def count_steps() -> int:
+def count_steps(*, is_encrypted: bool = False) -> int:
     disk, promises = ModelDisk(), Promises()
-    life_of_a_log(disk, promises)
-    check(disk, promises, may_be_damaged=False)
+    keys = DATA_KEYS if is_encrypted else None
+    life_of_a_log(disk, promises, keys)
+    check(disk, promises, may_be_damaged=False, keys=keys)
     return len(disk.steps)
 
 
@@ -176,6 +178,19 @@ def test_every_acknowledged_record_survives_a_stop_at_any_step(part: int) -> Non
                 raise AssertionError(f"stopped at step {number} of {steps}, {last}, torn {share}: {error}") from error
             if last[0] != "write":
                 break
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_an_encrypted_log_survives_a_stop_at_any_step_and_has_no_plain_bytes(part: int) -> None:
+    steps = count_steps(is_encrypted=True)
+    for number in range(1 + part, steps + 1, 4):
+        disk, promises = ModelDisk(), Promises()
+        disk.hook = stop_at(number, torn_share=0.5)
+        with suppress(PowerLoss):
+            life_of_a_log(disk, promises, DATA_KEYS)
+        assert not disk.contains(b"vvvvvvvv"), "the values that are written end in this"
+        check(disk.after_process_kill(), promises, may_be_damaged=False, keys=DATA_KEYS)
+        check(disk.after_power_loss(Random(number)), promises, may_be_damaged=True, keys=DATA_KEYS)
 
 
 def test_the_sweep_meets_every_kind_of_step() -> None:

@@ -49,17 +49,30 @@ def dump(
         Literal["text", "hex", "json"],
         typer.Option("--format", help="Keys and values as text where they are text, in hex, or all as JSON lines."),
     ] = "text",
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The settings of a broker, for the master key of encrypted topics.",
+            envvar="HEADRACE_CONFIG",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Print what is stored: offsets, timestamps, keys, values and headers, in the order of the log.
 
     Records that were replaced by compaction or removed by retention are gone; those that a topic's start offset hides
     are still shown. A damaged batch is named on stderr, the dump goes on behind it, and the exit code is 1.
 
+    Encrypted topics are decrypted with the master key of a broker's settings, from `--config` or the environment. The
+    data keys are read from the data directory, or from etcd if the settings name it.
+
     Examples:
 
     * `headrace log dump headrace-data --topic orders --partition 0 --from 1200 --max 20`
     * `headrace log dump headrace-data/orders-0 --since '1h ago' --format json | jq .value`
     * `headrace log dump headrace-data/orders-0/00000000000000000000.log --batches`
+    * `headrace log dump headrace-data --topic payments --config headrace.toml`
     """
     from headrace.cli.log.run import Selection, dump_logs, select_logs
     from headrace.cli.times import parse_time
@@ -73,7 +86,7 @@ def dump(
         batches=batches,
         output=output,
     )
-    if not dump_logs(select_logs(path, topic, partition), selection):
+    if not dump_logs(select_logs(path, topic, partition), selection, config):
         raise typer.Exit(1)
 
 
@@ -83,7 +96,10 @@ def verify(
     topic: _Topic = None,
     partition: _Partition = None,
     records: Annotated[
-        bool, typer.Option("--records", help="Also decode every record; slower, finds what checksums cannot.")
+        bool,
+        typer.Option(
+            "--records", help="Also decode every record that is not encrypted; slower, finds what checksums cannot."
+        ),
     ] = False,
 ) -> None:
     """Check every batch's checksum, the order of offsets, and that the indexes agree with the log.

@@ -11,10 +11,11 @@ from typing import Any
 from headrace.cli.errors import BadArgument
 from headrace.cli.json_text import json_or_text, text_or_base64
 from headrace.cli.json_text import line as json_line
+from headrace.cli.log.keys import FolderCiphers
 from headrace.cli.names import nearest
 from headrace.cli.output import count, human_bytes, say
 from headrace.cli.progress import ProgressLine
-from headrace.model.errors import CorruptBatch, RecordError
+from headrace.model.errors import CorruptBatch, EncryptionError, RecordError
 from headrace.records.batch import DELETE_HORIZON, LOG_APPEND_TIME, BatchHeader, check_batch
 from headrace.records.compression import Codec
 from headrace.records.reader import Record, iter_records
@@ -72,9 +73,10 @@ def _is_meant(log: LogFolder, topic: str | None, partition: int | None) -> bool:
     return (topic is None or its_topic == topic) and (partition is None or its_partition == partition)
 
 
-def dump_logs(logs: list[LogFolder], selection: Selection) -> bool:
-    """Print what is selected; False if something could not be read."""
-    dump = _Dump(selection)
+def dump_logs(logs: list[LogFolder], selection: Selection, config_file: Path | None = None) -> bool:
+    """Print what is selected; False if something could not be read. `config_file` has the settings of a broker with
+    the master key, for encrypted topics."""
+    dump = _Dump(selection, FolderCiphers(config_file))
     for log in logs:
         for line in dump.lines(log):
             sys.stdout.write(line + "\n")
@@ -85,8 +87,9 @@ def dump_logs(logs: list[LogFolder], selection: Selection) -> bool:
 
 
 class _Dump:
-    def __init__(self, selection: Selection) -> None:
+    def __init__(self, selection: Selection, ciphers: FolderCiphers) -> None:
         self._selection = selection
+        self._ciphers = ciphers
         self.printed = 0
         self.is_whole = True
 
@@ -123,10 +126,14 @@ class _Dump:
             yield _batch_line(log, batch, problem, as_json=selection.output == "json")
         elif problem is None:
             try:
-                for record in iter_records(batch.data, header):
+                data, plain = batch.data, header
+                if header.is_encrypted:
+                    decrypted, plain = self._ciphers.cipher_of(log).decrypt(batch.data, header)
+                    data = memoryview(decrypted)
+                for record in iter_records(data, plain):
                     if selection.wants(record.offset, record.offset, record.timestamp, record.timestamp):
                         yield _record_line(log, record, header, selection.output)
-            except RecordError as error:
+            except (RecordError, EncryptionError) as error:
                 problem = str(error)
         if problem is not None:
             offsets = f"offsets {header.base_offset} to {header.last_offset}"
@@ -177,6 +184,7 @@ def _batch_line(log: LogFolder, batch: StoredBatch, problem: str | None, *, as_j
             "timestamp_type": "LogAppendTime" if header.attributes & LOG_APPEND_TIME else "CreateTime",
             "transactional": header.is_transactional,
             "control": header.is_control,
+            "encrypted": header.is_encrypted,
             "delete_horizon": header.base_timestamp if has_horizon else None,
             "valid": problem is None,
         }
@@ -198,6 +206,8 @@ def _batch_line(log: LogFolder, batch: StoredBatch, problem: str | None, *, as_j
         fields.append("transactional")
     if header.is_control:
         fields.append("control")
+    if header.is_encrypted:
+        fields.append("encrypted")
     if has_horizon:
         fields.append(f"tombstones go after {_time(header.base_timestamp)}")
     fields.append(f"checksum {header.crc:08x}{'' if problem is None else ' WRONG'}")

@@ -210,6 +210,31 @@ def delete(
     broker.wait_each(futures, "the topic {} was not deleted", lambda topic: print(f"Deleted the topic {topic}"))
 
 
+@topic_app.command("shred")
+def shred(topic: _Topic, yes: _Yes = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
+    """Destroy the data keys of an encrypted topic: every copy of its records becomes unreadable at once.
+
+    That includes replicas, brokers that are down, backups of the data directory and files that were deleted but not
+    overwritten. It cannot be undone. The topic stays; `encryption.at.rest=true` makes a new key for new records.
+
+    Example: `headrace topic shred payments --yes`
+    """
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource, ResourceType
+
+    from headrace.cli.admin import REQUEST_TIMEOUT_S, Admin
+
+    broker = Admin(bootstrap)
+    broker.partitions(topic)
+    _confirm(f"Destroy the data keys of {topic}, so that nobody can read its records ever again?", yes)
+    source, operation = ConfigSource.DYNAMIC_TOPIC_CONFIG, AlterConfigOpType.SET
+    entry = ConfigEntry("encryption.at.rest", "shredded", source=source, incremental_operation=operation)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    changed = broker.call(broker.admin.incremental_alter_configs, [resource], request_timeout=REQUEST_TIMEOUT_S)
+    for future in changed.values():
+        broker.wait(future)
+    print(f"Destroyed the data keys of {topic}: its records cannot be read any more")
+
+
 @topic_app.command("truncate")
 def truncate(
     topic: _Topic,
