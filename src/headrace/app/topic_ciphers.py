@@ -49,7 +49,8 @@ class TopicCiphers:
             # They were wrapped again by another master key: nothing changes for the logs.
             keys = known[1]
         self._unwrapped[topic.topic_id] = stored, keys
-        self._note(topic, keys)
+        if stored is not None or self._master is None:
+            self._note(topic, keys)
         return keys
 
     def _note(self, topic: TopicImage, keys: UnwrappedKeys) -> None:

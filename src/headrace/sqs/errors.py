@@ -6,6 +6,7 @@
 from headrace.cluster.store import StoreUnavailable
 from headrace.model.errors import (
     DiskFull,
+    EncryptionError,
     HeadraceError,
     InvalidMessage,
     InvalidSettings,
@@ -196,6 +197,11 @@ def missing_action() -> SqsError:
     )
 
 
+def key_not_found(message: str) -> SqsError:
+    """A key that encrypts the queue is missing here, or was destroyed."""
+    return SqsError(f"{_SQS}KmsNotFound", "KMS.NotFoundException", message)
+
+
 def malformed(message: str) -> SqsError:
     return SqsError(f"{_CORAL}SerializationException", "MalformedInput", message)
 
@@ -290,6 +296,8 @@ def sqs_error(error: HeadraceError, queue: str) -> SqsError:
             return resource_not_found("Task does not exist.")
         case InvalidMessage() | RecordTooLarge() | InvalidSettings() | SettingsError() | InvalidTopicName():
             return invalid_parameter(f"One or more parameters are invalid. Reason: {error}.")
+        case EncryptionError():
+            return key_not_found(str(error))
         case PolicyViolation():
             return over_limit(str(error))
         case _ if isinstance(error, PASSING):
