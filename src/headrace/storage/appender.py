@@ -65,8 +65,8 @@ class Appender:
         base_offset = log.end_offset
         last_offset = base_offset + last_delta
         if log.cipher is not None and log.cipher.encrypts and not attributes & CONTROL:
-            batch, header = log.cipher.encrypt(batch, header, base_offset)
-            length = header.length
+            batch = log.cipher.encrypt(batch, header, base_offset)
+            length = len(batch) - LOG_OVERHEAD
         size = length + LOG_OVERHEAD
         segments, limits = log.segments, log.limits
         segment = segments.active

@@ -12,52 +12,70 @@ cannot be moved to another place, and no timestamp, producer or count of it can 
 from struct import Struct
 from uuid import UUID
 
-from headrace.records.batch import ENCRYPTED, HEADER_SIZE, BatchHeader, Buffer, iter_headers, read_header
-from headrace.records.builder import seal
-from headrace.security.encryption.batch_cipher import BatchCipher
+from crc32c import crc32c
+
+from headrace.records.batch import (
+    CRC_COVERS_FROM,
+    ENCRYPTED,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    BatchHeader,
+    Buffer,
+    iter_headers,
+    read_header,
+)
+from headrace.security.encryption.batch_cipher import OVERHEAD_BYTES, PREFIX_BYTES, BatchCipher
 from headrace.security.encryption.data_keys import UnwrappedKeys
 
-_PLACE = Struct(">16siq")
+_PLACE = Struct(">16si")
+_OFFSET = Struct(">q")
+_ATTRIBUTES = Struct(">h")
+_UNCOVERED = Struct(">qiibI")
+"""The part of a header that the checksum does not cover, and the checksum."""
 _COVERED = Struct(">hiqqqhii")
+_HEAD_BYTES = HEADER_SIZE + PREFIX_BYTES
 
 
 class LogCipher:
     """Encrypts and decrypts the batches of one partition. Safe in any thread, except `encrypt`: in one at a time."""
 
-    __slots__ = ("_cipher", "_partition", "_topic_id", "_where", "encrypts", "keys")
+    __slots__ = ("_cipher", "_place", "_topic", "encrypts", "keys")
 
     def __init__(self, keys: UnwrappedKeys, topic: str, topic_id: UUID, partition: int, *, encrypts: bool) -> None:
         """`encrypts`: whether new batches are encrypted. Without, only what is encrypted already is decrypted."""
         self.keys = keys
         self.encrypts = encrypts
-        self._where = f"the topic {topic}"
-        self._topic_id = topic_id.bytes
-        self._partition = partition
-        self._cipher = BatchCipher(keys, self._where)
+        self._topic = topic
+        self._place = _PLACE.pack(topic_id.bytes, partition)
+        self._cipher = BatchCipher(keys, f"the topic {topic}")
 
     def for_rewrite(self) -> "LogCipher":
         """The same keys with a salt of its own, to encrypt in another thread than the one that appends."""
-        twin = object.__new__(LogCipher)
-        twin.keys, twin.encrypts, twin._where = self.keys, self.encrypts, self._where
-        twin._topic_id, twin._partition = self._topic_id, self._partition
-        twin._cipher = BatchCipher(self.keys, self._where)
-        return twin
+        topic_id, partition = _PLACE.unpack(self._place)
+        return LogCipher(self.keys, self._topic, UUID(bytes=topic_id), partition, encrypts=self.encrypts)
 
-    def encrypt(self, batch: Buffer, header: BatchHeader, base_offset: int) -> tuple[bytes, BatchHeader]:
-        """The encrypted batch for this offset, and its header. Raises `DataKeyMissing` or `TopicShredded`."""
-        records = memoryview(batch)[HEADER_SIZE : header.size]
-        sealed = self._cipher.encrypt(records, self._associated(header, base_offset))
-        encrypted = seal(header._replace(base_offset=base_offset, attributes=header.attributes | ENCRYPTED), sealed)
-        return encrypted, read_header(encrypted)
+    def encrypt(self, batch: Buffer, header: BatchHeader, base_offset: int) -> bytes:
+        """The encrypted batch for this offset. Raises `DataKeyMissing` or `TopicShredded`."""
+        _, length, leader_epoch, magic, _, attributes, delta, base_time, max_time, producer, epoch, sequence, count = (
+            header
+        )
+        covered = _COVERED.pack(
+            attributes | ENCRYPTED, delta, base_time, max_time, producer, epoch, sequence, count
+        )  # fmt: skip
+        prefix, encrypted = self._cipher.encrypt(
+            memoryview(batch)[HEADER_SIZE : length + LOG_OVERHEAD],
+            self._place + _OFFSET.pack(base_offset) + covered,
+        )
+        crc = crc32c(encrypted, crc32c(prefix, crc32c(covered)))
+        uncovered = _UNCOVERED.pack(base_offset, length + OVERHEAD_BYTES, leader_epoch, magic, crc)
+        return b"".join((uncovered, covered, prefix, encrypted))
 
     def decrypt(self, batch: Buffer, header: BatchHeader) -> tuple[Buffer, BatchHeader]:
         """The batch as the producer sent it; a batch that is not encrypted is returned as it is."""
         if not header.attributes & ENCRYPTED:
             return batch, header
-        plain = header._replace(attributes=header.attributes & ~ENCRYPTED)
-        encrypted = memoryview(batch)[HEADER_SIZE : header.size]
-        decrypted = seal(plain, self._cipher.decrypt(encrypted, self._associated(plain, header.base_offset)))
-        return decrypted, read_header(decrypted)
+        plain = b"".join(self._decrypted(memoryview(batch)[: header.size]))
+        return plain, read_header(plain)
 
     def decrypt_all(self, data: Buffer) -> Buffer:
         """The whole batches in `data`, decrypted. One that is cut off at the end is left out if any is encrypted."""
@@ -65,14 +83,23 @@ class LogCipher:
         parts: list[Buffer] = []
         has_encrypted = False
         for position, header in iter_headers(view):
-            has_encrypted = has_encrypted or bool(header.attributes & ENCRYPTED)
-            parts.append(self.decrypt(view[position : position + header.size], header)[0])
-        if not has_encrypted:
-            return data
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+            batch = view[position : position + header.size]
+            if header.attributes & ENCRYPTED:
+                has_encrypted = True
+                parts += self._decrypted(batch)
+            else:
+                parts.append(batch)
+        return b"".join(parts) if has_encrypted else data
 
-    def _associated(self, plain: BatchHeader, base_offset: int) -> bytes:
-        """The associated data of a batch with this plain header."""
-        _, _, _, _, _, attributes, last_delta, base_time, max_time, producer, epoch, sequence, count = plain
-        place = _PLACE.pack(self._topic_id, self._partition, base_offset)
-        return place + _COVERED.pack(attributes, last_delta, base_time, max_time, producer, epoch, sequence, count)
+    def _decrypted(self, batch: memoryview) -> tuple[bytes, bytes, bytes]:
+        """The parts of the plain batch: the stamp with the checksum, the rest of the header, and the records."""
+        head = bytes(batch[:_HEAD_BYTES])
+        base_offset, length, leader_epoch, magic, _ = _UNCOVERED.unpack_from(head)
+        covered = head[CRC_COVERS_FROM:HEADER_SIZE]
+        records = self._cipher.decrypt(
+            head[HEADER_SIZE:], batch[_HEAD_BYTES:], self._place + head[: _OFFSET.size] + covered
+        )
+        (attributes,) = _ATTRIBUTES.unpack_from(covered)
+        plain = _ATTRIBUTES.pack(attributes & ~ENCRYPTED) + covered[_ATTRIBUTES.size :]
+        crc = crc32c(records, crc32c(plain))
+        return _UNCOVERED.pack(base_offset, length - OVERHEAD_BYTES, leader_epoch, magic, crc), plain, records

@@ -95,7 +95,7 @@ def _compacted(batch: StoredBatch, compactor: Compactor, cipher: LogCipher | Non
         return None if left is None else batch.data
     if cipher is None or not batch.header.is_encrypted:
         return left
-    return cipher.encrypt(left, read_header(left), header.base_offset)[0]
+    return cipher.encrypt(left, read_header(left), header.base_offset)
 
 
 def _decrypted(batch: StoredBatch, cipher: LogCipher | None) -> tuple[Buffer, BatchHeader]:

@@ -142,29 +142,34 @@ class TestBatchCipher:
     keys = UnwrappedKeys({1: OLD}, 1)
 
     def test_a_round_trip(self) -> None:
-        sealed = BatchCipher(self.keys, "t").encrypt(b"records" * 9, b"place")
-        assert len(sealed) == 63 + OVERHEAD_BYTES
+        prefix, sealed = BatchCipher(self.keys, "t").encrypt(b"records" * 9, b"place")
+        assert len(prefix) + len(sealed) == 63 + OVERHEAD_BYTES
         assert b"records" not in sealed
-        assert BatchCipher(self.keys, "t").decrypt(sealed, b"place") == b"records" * 9
+        assert BatchCipher(self.keys, "t").decrypt(prefix, sealed, b"place") == b"records" * 9
+        for changed in (
+            (prefix, sealed, b"other"),
+            (prefix, sealed[:5], b"place"),
+            (b"\2" + prefix[1:], sealed, b"place"),
+        ):
+            with pytest.raises(NotAuthentic):
+                BatchCipher(self.keys, "t").decrypt(*changed)
         with pytest.raises(NotAuthentic):
-            BatchCipher(self.keys, "t").decrypt(sealed, b"other")
-        with pytest.raises(NotAuthentic):
-            BatchCipher(self.keys, "t").decrypt(sealed[: OVERHEAD_BYTES - 1], b"place")
+            BatchCipher(self.keys, "t").decrypt(prefix[:4], b"", b"place")
 
     def test_every_cipher_has_its_own_salt_and_every_batch_its_own_nonce(self) -> None:
         ciphers = [BatchCipher(self.keys, "t") for _ in range(3)]
-        heads = [cipher.encrypt(b"x", b"")[5:33] for cipher in ciphers for _ in range(10)]
+        heads = [cipher.encrypt(b"x", b"")[0] for cipher in ciphers for _ in range(10)]
         assert len(set(heads)) == 30
-        assert len({head[:16] for head in heads}) == 3
+        assert len({head[:21] for head in heads}) == 3
 
     def test_a_salt_is_used_for_a_bounded_number_of_batches(self) -> None:
         cipher = BatchCipher(self.keys, "t", batches_per_salt=4)
-        salts = [cipher.encrypt(b"x", b"")[5:21] for _ in range(9)]
+        salts = [cipher.encrypt(b"x", b"")[0][:21] for _ in range(9)]
         assert [salts.count(salt) for salt in dict.fromkeys(salts)] == [4, 4, 1]
         reader = BatchCipher(self.keys, "t")
-        assert all(reader.decrypt(cipher.encrypt(b"x", b""), b"") == b"x" for _ in range(9))
+        assert all(reader.decrypt(*cipher.encrypt(b"x", b""), b"") == b"x" for _ in range(9))
 
     def test_without_the_version_the_problem_is_said(self) -> None:
-        sealed = BatchCipher(self.keys, "the topic t").encrypt(b"x", b"")
+        prefix, sealed = BatchCipher(self.keys, "the topic t").encrypt(b"x", b"")
         with pytest.raises(DataKeyMissing, match="the topic t has no data key of version 1"):
-            BatchCipher(UnwrappedKeys({2: os.urandom(32)}, 2), "the topic t").decrypt(sealed, b"")
+            BatchCipher(UnwrappedKeys({2: os.urandom(32)}, 2), "the topic t").decrypt(prefix, sealed, b"")

@@ -15,7 +15,6 @@ key is used, and holds however many brokers and processes share the data key.
 
 import os
 from collections.abc import Callable
-from functools import lru_cache
 from struct import Struct
 
 from cryptography.exceptions import InvalidTag
@@ -30,14 +29,16 @@ from headrace.security.encryption.master_key import KEY_BYTES
 BATCHES_PER_SALT = 2**32
 
 _FORMAT = 1
-_PREFIX = Struct(">BI16s12s")
+_PREFIX = Struct(">BI16s")
 _TAG_BYTES = 16
 _SALT_BYTES = 16
 _NONCE_BYTES = 12
 _INFO = b"headrace batch encryption 1"
 _KNOWN_KEYS = 256
 
-OVERHEAD_BYTES = _PREFIX.size + _TAG_BYTES
+_NONCE_AT = _PREFIX.size
+PREFIX_BYTES = _PREFIX.size + _NONCE_BYTES
+OVERHEAD_BYTES = PREFIX_BYTES + _TAG_BYTES
 
 Buffer = bytes | bytearray | memoryview
 
@@ -45,7 +46,7 @@ Buffer = bytes | bytearray | memoryview
 class BatchCipher:
     """Encrypts and decrypts with the data keys of one topic. Safe in any thread, except `encrypt`: in one at a time."""
 
-    __slots__ = ("_batches_left", "_batches_per_salt", "_derive", "_key", "_keys", "_random", "_salt", "_where")
+    __slots__ = ("_batches_left", "_batches_per_salt", "_key", "_keys", "_known", "_prefix", "_random", "_where")
 
     def __init__(
         self,
@@ -60,32 +61,32 @@ class BatchCipher:
         self._where = where
         self._random = random
         self._batches_per_salt = batches_per_salt
-        self._derive = lru_cache(_KNOWN_KEYS)(self._derived)
-        self._salt = b""
+        self._known: dict[bytes, AESGCM] = {}
+        """Derived keys, by format, version and salt."""
+        self._prefix = b""
         self._key: AESGCM | None = None
         self._batches_left = 0
 
-    def encrypt(self, records: Buffer, associated: bytes) -> bytes:
-        """Encrypt the records of a batch. `decrypt` requires the same associated data. Raises `DataKeyMissing`."""
+    def encrypt(self, records: Buffer, associated: bytes) -> tuple[bytes, bytes]:
+        """The prefix, and the encrypted records with the tag. Raises `DataKeyMissing` or `TopicShredded`.
+
+        `decrypt` requires the same associated data.
+        """
         if not self._batches_left or self._key is None:
             self._draw_salt()
             assert self._key is not None
         self._batches_left -= 1
         nonce = self._random(_NONCE_BYTES)
-        prefix = _PREFIX.pack(_FORMAT, self._keys.current, self._salt, nonce)
-        return prefix + self._key.encrypt(nonce, records, prefix[:1] + associated)
+        return self._prefix + nonce, self._key.encrypt(nonce, records, associated)
 
-    def decrypt(self, encrypted: Buffer, associated: bytes) -> bytes:
-        """Decrypt the records of a batch. Raises `DataKeyMissing`, and `NotAuthentic` if anything was changed."""
-        if len(encrypted) < OVERHEAD_BYTES:
-            raise NotAuthentic(f"a batch of {self._where} is too short to be encrypted")
-        form, version, salt, nonce = _PREFIX.unpack_from(encrypted)
-        if form != _FORMAT:
-            raise NotAuthentic(f"a batch of {self._where} has the encryption format {form}, only {_FORMAT} is known")
-        key = self._derive(version, salt)
+    def decrypt(self, prefix: bytes, encrypted: Buffer, associated: bytes) -> bytes:
+        """The records of a batch. Raises `DataKeyMissing`, and `NotAuthentic` if anything was changed."""
+        key = self._known.get(prefix[:_NONCE_AT])
+        if key is None:
+            key = self._derive(prefix)
         try:
-            return key.decrypt(nonce, memoryview(encrypted)[_PREFIX.size :], bytes((form,)) + associated)
-        except InvalidTag:
+            return key.decrypt(prefix[_NONCE_AT:], encrypted, associated)
+        except (InvalidTag, ValueError):
             raise NotAuthentic(
                 f"a batch of {self._where} cannot be decrypted: it was changed on disk, or belongs to another place"
             ) from None
@@ -97,13 +98,21 @@ class BatchCipher:
                     f"{self._where} was shredded: set encryption.at.rest=true to write with a new key, or delete it"
                 )
             raise DataKeyMissing(f"{self._where} {self._keys.problem}")
-        self._salt = self._random(_SALT_BYTES)
-        self._key = self._derive(self._keys.current, self._salt)
+        self._prefix = _PREFIX.pack(_FORMAT, self._keys.current, self._random(_SALT_BYTES))
+        self._key = self._derive(self._prefix)
         self._batches_left = self._batches_per_salt
 
-    def _derived(self, version: int, salt: bytes) -> AESGCM:
-        key = self._keys.by_version.get(version)
-        if key is None:
+    def _derive(self, prefix: bytes) -> AESGCM:
+        """The key of the batches with this prefix, derived once for all of them."""
+        if len(prefix) < _PREFIX.size or prefix[0] != _FORMAT:
+            raise NotAuthentic(f"a batch of {self._where} is not encrypted in a format that is known here")
+        _, version, salt = _PREFIX.unpack_from(prefix)
+        data_key = self._keys.by_version.get(version)
+        if data_key is None:
             problem = self._keys.problem or f"has no data key of version {version}: restore the metadata store"
             raise DataKeyMissing(f"{self._where} {problem}")
-        return AESGCM(HKDF(SHA256(), KEY_BYTES, salt, _INFO).derive(key))
+        key = AESGCM(HKDF(SHA256(), KEY_BYTES, salt, _INFO).derive(data_key))
+        if len(self._known) >= _KNOWN_KEYS:
+            self._known.clear()
+        self._known[prefix[:_NONCE_AT]] = key
+        return key
