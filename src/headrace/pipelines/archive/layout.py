@@ -34,6 +34,8 @@ PARTITION_BY = [("partition", "identity"), ("timestamp", "day")]
 _TOPIC, _TOPIC_ID, _OFFSETS, _GAPS = "topic", "topic_id", "offsets", "gaps"
 _FORMAT, _FORMAT_NOW = "archive_format", 1
 """Version of the properties; 1 if there is none, as 0.1 wrote them."""
+_ENCRYPTED = "encrypted"
+"""Always false: an archive has the records as a consumer reads them, also of a topic that is encrypted at rest."""
 
 
 class Gap(msgspec.Struct, frozen=True):
@@ -64,6 +66,7 @@ class ArchivePosition(msgspec.Struct, frozen=True):
             _OFFSETS: msgspec.json.encode(self.offsets).decode(),
             _GAPS: msgspec.json.encode(self.gaps).decode(),
             _FORMAT: str(_FORMAT_NOW),
+            _ENCRYPTED: "false",
         }
 
 
