@@ -2,9 +2,12 @@
 
     encryption.py [--rounds 5] [--seconds 3] [--before FOLDER]
 
+`produce` and `consume` are `load.py`, a client that does next to nothing: the ratio is what the broker can do at most,
+and plain bytes go out by `sendfile`. `consume, librdkafka` is what an application sees.
+
 Rounds are interleaved, and a ratio is taken between two figures of the same round; the table has the median and the
-range. `flush.policy=os`, so that the disk is not what is measured. With `--before`, a folder with the code of an
-earlier version, the plain topic is also measured on a broker of that code: what encryption costs where it is off.
+range. CPU is that of the broker. `flush.policy=os`, so that the disk is not what is measured. With `--before`, a folder
+with the code of an earlier version, the plain topic is measured on a broker of that code, too: the cost where it is off.
 """
 
 import argparse
@@ -21,10 +24,13 @@ from typing import NamedTuple
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from harness.process import cpu_s
 from headrace.testing.process import BrokerProcess
 
 HERE = Path(__file__).parent
 PARTITIONS = 4
+PRODUCED_BYTES = 250_000_000
+"""In one run at most: more would wait for the disk."""
 ENCRYPTED = {"encryption.at.rest": "true"}
 
 
@@ -34,12 +40,19 @@ class Load(NamedTuple):
     message_bytes: int
     batch_messages: int
     fetch_bytes: int
+    messages: int
+    """How many a client reads."""
 
     def __str__(self) -> str:
         return f"{self.batch_messages} x {self.message_bytes} B"
 
 
-LOADS = (Load(100, 100, 1 << 20), Load(1000, 64, 1 << 20), Load(1000, 1, 1 << 20))
+LOADS = (
+    Load(100, 100, 1 << 20, 1_000_000),
+    Load(1000, 64, 1 << 20, 300_000),
+    Load(1000, 1, 1 << 20, 20_000),
+)
+CLIENT = "consume, librdkafka"
 
 
 class Place(NamedTuple):
@@ -47,21 +60,33 @@ class Place(NamedTuple):
 
     name: str
     port: int
+    pid: int
     topic: str
 
 
-def measure(kind: str, place: Place, load: Load, seconds: float) -> float:
-    """MB per second of one run of the load generator."""
-    command = [sys.executable, str(HERE / "load.py"), kind, "--port", str(place.port), "--topic", place.topic]
-    command += ["--partitions", str(PARTITIONS), "--connections", "2", "--warmup", "0.5", "--seconds", str(seconds)]
+class Measured(NamedTuple):
+    mb_s: float
+    cpu_s_per_gb: float
+    """CPU time of the broker: on a machine that is busy with other things it says more than the clock."""
+
+
+def measure(kind: str, place: Place, load: Load, seconds: float) -> Measured:
+    """One run of the load generator."""
+    is_client = kind == CLIENT
+    program, mode = ("client_kafka.py", "consume") if is_client else ("load.py", kind)
+    command = [sys.executable, str(HERE / program), mode, "--port", str(place.port), "--topic", place.topic]
+    command += ["--partitions", str(PARTITIONS), "--warmup", "0.5", "--seconds", str(seconds)]
+    command += ["--messages", str(load.messages)] if is_client else ["--connections", "2"]
     if kind == "produce":
         command += ["--message-bytes", str(load.message_bytes), "--batch-messages", str(load.batch_messages)]
-        command += ["--depth", "8", "--acks", "-1", "--max-bytes", str(2_000_000_000)]
-    else:
+        command += ["--depth", "8", "--acks", "-1", "--max-bytes", str(PRODUCED_BYTES)]
+    elif kind == "consume":
         command += ["--fetch-bytes", str(load.fetch_bytes)]
+    before_s = cpu_s(place.pid)
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
-    return float(found["bytes"] / found["seconds"] / 1e6)
+    cpu = (cpu_s(place.pid) - before_s) / found["bytes_total"] * 1e9
+    return Measured(found["bytes"] / found["seconds"] / 1e6, cpu)
 
 
 def create(port: int, topic: str, settings: dict[str, str]) -> None:
@@ -87,31 +112,44 @@ def main() -> None:
         codes: list[tuple[str, dict[str, str]]] = [("now", key)]
         if options.before is not None:
             codes.append(("before", {"PYTHONPATH": str(options.before)}))
-        ports = {}
+        brokers: dict[str, BrokerProcess] = {}
         for name, environment in codes:
             broker = BrokerProcess(folder / name, env={**os.environ, **environment}, settings={"http.listen": "off"})
             stack.callback(broker.close)
-            ports[name] = broker.start().port
-        print("| load | | plain, MB/s | encrypted : plain | plain now : before |\n|---|---|---|---|---|", flush=True)
+            brokers[name] = broker.start()
+        print("| load | | plain, MB/s | encrypted : plain | CPU s per GB, plain | encrypted | now : before | CPU |")
+        print("|---|---|---|---|---|---|---|---|", flush=True)
         for number, load in enumerate(LOADS):
-            places = [
-                Place("plain", ports["now"], f"plain-{number}"),
-                Place("encrypted", ports["now"], f"enc-{number}"),
-            ]
-            if "before" in ports:
-                places.append(Place("before", ports["before"], f"plain-{number}"))
-            for place in places:
-                create(place.port, place.topic, ENCRYPTED if place.name == "encrypted" else {})
-            for kind in ("produce", "consume"):
-                found: dict[str, list[float]] = {place.name: [] for place in places}
-                for round_number in range(options.rounds):
-                    for place in places if round_number % 2 else reversed(places):
-                        found[place.name].append(measure(kind, place, load, options.seconds))
-                plain = found["plain"]
-                ratio = [a / b for a, b in zip(found["encrypted"], plain, strict=True)]
-                before = [a / b for a, b in zip(plain, found.get("before", []), strict=False)]
-                cells = [f"{statistics.median(plain):.0f}", median(ratio), median(before) if before else ""]
-                print(f"| {load} | {kind} | {' | '.join(cells)} |", flush=True)
+            compare(load, number, brokers, options)
+
+
+def compare(load: Load, number: int, brokers: dict[str, BrokerProcess], options: argparse.Namespace) -> None:
+    """Measure one load on all places, and print a line for each kind of use."""
+    now = brokers["now"]
+    places = [
+        Place("plain", now.port, now.pid, f"plain-{number}"),
+        Place("encrypted", now.port, now.pid, f"encrypted-{number}"),
+    ]
+    if "before" in brokers:
+        places.append(Place("before", brokers["before"].port, brokers["before"].pid, f"plain-{number}"))
+    for place in places:
+        create(place.port, place.topic, ENCRYPTED if place.name == "encrypted" else {})
+    for kind in ("produce", "consume", CLIENT):
+        found: dict[str, list[Measured]] = {place.name: [] for place in places}
+        for round_number in range(options.rounds):
+            for place in places if round_number % 2 else reversed(places):
+                found[place.name].append(measure(kind, place, load, options.seconds))
+        plain, encrypted, before = found["plain"], found["encrypted"], found.get("before", [])
+        cells = [
+            f"{statistics.median(one.mb_s for one in plain):.0f}",
+            median([a.mb_s / b.mb_s for a, b in zip(encrypted, plain, strict=True)]),
+            f"{statistics.median(one.cpu_s_per_gb for one in plain):.2f}",
+            f"{statistics.median(one.cpu_s_per_gb for one in encrypted):.2f}",
+        ]
+        if before:
+            cells.append(median([a.mb_s / b.mb_s for a, b in zip(plain, before, strict=True)]))
+            cells.append(median([a.cpu_s_per_gb / b.cpu_s_per_gb for a, b in zip(plain, before, strict=True)]))
+        print(f"| {load} | {kind} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

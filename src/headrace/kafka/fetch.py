@@ -356,14 +356,18 @@ def _read_blocking(
 
 def _read_one(item: PartitionSlice, cut: Slice, limits: BatchLimits | None) -> FetchedPartition | Damaged:
     try:
+        if limits is None:
+            parts = cut.read_parts()
+            return item.part._replace(records=tuple(parts)) if any(parts) else item.part
         data: Buffer = cut.file.read(cut.position, cut.length)
+    except EncryptionError as error:
+        return _undecipherable(item, error)
     except OSError as error:
         problem = StorageFailed(f"cannot read {cut.file.path.name}: {error.strerror}")
         return FetchedPartition(item.key.partition, error_code(problem).value)
-    if limits is not None:
-        damaged = first_damaged(data, cut.first_batch_offset, limits)
-        if damaged is not None:
-            return Damaged(damaged)
+    damaged = first_damaged(data, cut.first_batch_offset, limits)
+    if damaged is not None:
+        return Damaged(damaged)
     try:
         data = cut.decrypted(data)
     except EncryptionError as error:

@@ -2,8 +2,12 @@
 
 from typing import NamedTuple
 
+from headrace.records.batch import HEADER_SIZE, read_header
 from headrace.runtime.disk import Buffer, DiskFile
 from headrace.storage.encryption import LogCipher
+
+_CHUNK_BYTES = 120 * 1024
+"""Below the size from which the C library maps a buffer anew each time."""
 
 
 class Slice(NamedTuple):
@@ -26,6 +30,27 @@ class Slice(NamedTuple):
         """Like `read`, without waiting for the disk; None if not all bytes are in the page cache."""
         data = self.file.read_cached(self.position, self.length)
         return None if data is None else self.decrypted(data)
+
+    def read_parts(self) -> list[Buffer]:
+        """Like `read`, in parts of moderate size if they have to be decrypted."""
+        cipher = self.cipher
+        if cipher is None:
+            return [self.file.read(self.position, self.length)]
+        parts: list[Buffer] = []
+        position, end = self.position, self.position + self.length
+        while end - position >= HEADER_SIZE:
+            data = self.file.read(position, min(_CHUNK_BYTES, end - position))
+            if len(data) < HEADER_SIZE:
+                break
+            size = read_header(data).size
+            if len(data) < size <= end - position:
+                data = self.file.read(position, size)
+            decrypted, length = cipher.decrypt_parts(data)
+            if not length:
+                break
+            parts += decrypted
+            position += length
+        return parts
 
     def decrypted(self, data: Buffer) -> Buffer:
         """The batches in `data`, which was read from this slice."""

@@ -2,6 +2,7 @@
 
 import pytest
 
+from headrace.config.topic import TopicSettings
 from headrace.model.errors import DataKeyMissing, InvalidRecord, NotAuthentic, TopicShredded
 from headrace.records.batch import CONTROL, ENCRYPTED, HEADER_SIZE, LOG_OVERHEAD, check_batch, iter_headers
 from headrace.records.builder import build_batch, seal
@@ -197,6 +198,20 @@ def test_a_client_cannot_pretend_that_a_batch_is_encrypted() -> None:
     forged = seal(header._replace(attributes=ENCRYPTED), batch[HEADER_SIZE:])
     with pytest.raises(InvalidRecord, match="attribute 14"):
         validate_for_topic(forged, check_batch(forged), SMALL, 1, request_version=9)
+
+
+@pytest.mark.parametrize("size", [10, 5_000, 70_000, 300_000])
+def test_parts_are_the_same_bytes(size: int) -> None:
+    bench = LogBench(keys=DATA_KEYS, settings=TopicSettings())
+    for number in range(600_000 // size // 4 + 2):
+        bench.log.cipher = cipher_of(DATA_KEYS, encrypts=number % 5 != 3)
+        bench.append(b"%d" % number + bytes(size))
+    for max_bytes in (size, size * 3, 700_000, 10**7):
+        cut = bench.log.slice(0, max_bytes, bench.log.end_offset, at_least_one=True)
+        assert cut is not None
+        found = b"".join(cut.read_parts())
+        assert found == cut.read()
+        assert [header.is_encrypted for _, header in iter_headers(found)] == [False] * len([*iter_headers(found)])
 
 
 def test_a_batch_that_is_cut_off_is_left_out() -> None:
