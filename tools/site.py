@@ -16,7 +16,7 @@ ROOT_PAGES = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
-    "SECURITY.md": "security.md",
+    "SECURITY.md": "vulnerabilities.md",
 }
 """The name in the site of each page that is not in docs/."""
 

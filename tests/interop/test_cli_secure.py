@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from headrace.testing.cluster import ClusterProcesses
 from headrace.testing.etcd import free_port
 from headrace.testing.process import BrokerProcess
+from tests.waiting import until
 
 
 def secure(*arguments: str) -> dict[str, Any]:
@@ -84,8 +85,7 @@ def test_a_cluster_is_secured_step_by_step_while_clients_go_on(tmp_path: Path) -
                     assert producer.flush(60) == 0
         secured = {**client_settings(ports[1], facts), "acks": "all"}
         admin = AdminClient(secured)
-        brokers = admin.list_topics(timeout=30).brokers
-        assert {broker.port for broker in brokers.values()} == set(ports.values())
+        until(lambda: {each.port for each in admin.list_topics(timeout=30).brokers.values()} == set(ports.values()))
         consumer = Consumer({**secured, "group.id": "g", "auto.offset.reset": "earliest"})
         consumer.subscribe(["orders"])
         seen = 0

@@ -29,7 +29,13 @@ def reader(page: str, folder: Path) -> Iterator[Runner]:
     """A runner with all that a reader of the page has: a broker, and other servers that the page speaks of."""
     with ExitStack() as stack:
         key = {"HEADRACE_ENCRYPTION_MASTER_KEY": b64encode(bytes(32)).decode()} if page == "docs/encryption.md" else {}
-        broker = stack.enter_context(BrokerProcess(folder / "headrace-data", settings=SETTINGS, env=key))
+        settings, admin = dict(SETTINGS), {}
+        if page == "docs/security.md":
+            settings |= {"listeners": "sasl_plain://127.0.0.1:0", "authorization.enable": True}
+            (folder / "alone").mkdir()
+            key["HEADRACE_INITIAL_ADMIN"] = "admin:the password"
+            admin = {"HEADRACE_USER": "admin", "HEADRACE_PASSWORD": "the password"}
+        broker = stack.enter_context(BrokerProcess(folder / "headrace-data", settings=settings, env=key))
         port = etcd.free_port()
         places = {
             "localhost:9092": broker.bootstrap,
@@ -42,9 +48,12 @@ def reader(page: str, folder: Path) -> Iterator[Runner]:
             "/etc/headrace.toml": str(folder / "etc-headrace.toml"),
             "--rack a --data-dir /var/lib/headrace": f"--rack a --data-dir {folder / 'in-a-cluster'}",
             "/var/lib/headrace": str(folder / "alone"),
+            "secure --host queue.example.org": f"secure --host queue.example.org --data-dir {folder}",
+            "/etc/headrace/security": str(folder / "security"),
             "/data/lake": str(folder / "lake"),
         }
         environment = {
+            **admin,
             "HEADRACE_BOOTSTRAP": broker.bootstrap,
             "PYTHONPATH": str(ROOT / "src"),
             "UVICORN_PORT": str(port),

@@ -19,7 +19,8 @@ from headrace.admin.errors import AdminError, forbidden, unauthorized
 from headrace.admin.services import AdminServices
 from headrace.config.address import is_loopback
 from headrace.model.users import User, principal_of
-from headrace.security.authenticator import Login, LoginsBusy
+from headrace.security.authenticator import Login
+from headrace.security.login_queue import LoginsBusy
 from headrace.security.subject import Subject
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ async def authenticate(services: AdminServices, request: Request) -> Subject:
     if credentials is None:
         raise await _failed(services, anonymous, "", "malformed credentials")
     name, password = credentials
-    user = await _verified(services, name, password)
+    user = await _verified(services, anonymous.host, name, password)
     if user is None:
         raise await _failed(services, anonymous, name, "no such user, or a wrong password")
     subject = anonymous._replace(principal=principal_of(user.name), mechanism=MECHANISM)
@@ -91,14 +92,14 @@ def _credentials(header: str) -> tuple[str, str] | None:
     return (name, password) if colon and name and password else None
 
 
-async def _verified(services: AdminServices, name: str, password: str) -> User | None:
+async def _verified(services: AdminServices, host: str, name: str, password: str) -> User | None:
     authenticator = await services.authenticator()
     passwords = authenticator.mechanisms.passwords
     verify: Callable[[], User | None] = lambda: passwords.verify(name, password)  # noqa: E731
     if passwords.is_cached(name, password):
         return verify()
     try:
-        return await authenticator.compute(verify)
+        return await authenticator.slow_steps.run(host, verify)
     except LoginsBusy:
         raise AdminError(503, "busy", "too many clients log in at the same time", {"retry-after": "1"}) from None
 

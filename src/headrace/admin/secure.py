@@ -65,4 +65,9 @@ async def _ensure_admin(request: AdminRequest, wanted: SecureRequest) -> bool:
 async def _is_password(request: AdminRequest, wanted: SecureRequest) -> bool:
     authenticator = await request.services.authenticator()
     passwords = authenticator.mechanisms.passwords
-    return await authenticator.compute(lambda: passwords.verify(wanted.admin, wanted.password)) is not None
+    return (
+        await authenticator.slow_steps.run(
+            request.subject.host, lambda: passwords.verify(wanted.admin, wanted.password)
+        )
+        is not None
+    )

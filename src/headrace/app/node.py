@@ -20,8 +20,8 @@ from uuid import UUID, uuid4
 from headrace.app.audit_writer import AuditWriter
 from headrace.app.broker_home import BrokerHome
 from headrace.app.hosted_partitions import ClusterRuntime, HostedPartitions
-from headrace.cluster.access import AccessControl
 from headrace.app.topic_ciphers import TopicCiphers
+from headrace.cluster.access import AccessControl
 from headrace.cluster.controller_loop import ControllerLoop
 from headrace.cluster.data_keys import DataKeyMaker, KeyUpkeep
 from headrace.cluster.endpoints import default_endpoint
@@ -51,9 +51,9 @@ from headrace.runtime.clock import Clock
 from headrace.runtime.disk import Disk
 from headrace.runtime.expiries import Expiries
 from headrace.security.audit.log import AuditLog
-from headrace.security.security import Security
 from headrace.security.encryption.key_source import load_master_keys
 from headrace.security.encryption.master_key import MasterKeys
+from headrace.security.security import Security
 from headrace.storage.cleaner import Cleaner
 from headrace.storage.flusher import Flusher
 from headrace.storage.log import Log

@@ -359,7 +359,7 @@ _AUDIT = (
     _row("audit.file.max.bytes", Kind.LONG,
          "The size at which audit.file is renamed to audit.file.1, that one to audit.file.2 and so on.", 4096,
          dynamic=True, level=SECURITY_LEVEL),
-    _row("audit.file.max.files", Kind.INT, "How many renamed files are kept.", 1, 1_000, dynamic=True,
+    _row("audit.file.max.files", Kind.INT, "The number of renamed files to retain.", 1, 1_000, dynamic=True,
          level=SECURITY_LEVEL),
     _row("audit.buffer.max.events", Kind.INT, "The number of events that may wait to be written.", 1, 1_000_000,
          dynamic=True, level=SECURITY_LEVEL),

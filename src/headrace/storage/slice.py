@@ -7,7 +7,7 @@ from headrace.runtime.disk import Buffer, DiskFile
 from headrace.storage.encryption import LogCipher
 
 _CHUNK_BYTES = 120 * 1024
-"""Below the size from which the C library maps a buffer anew each time."""
+"""Below the size from which the C library maps a new buffer each time."""
 
 
 class Slice(NamedTuple):

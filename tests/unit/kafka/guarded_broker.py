@@ -24,7 +24,7 @@ from headrace.records.batch import read_header
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
 from headrace.runtime.deferred import Deferred
-from headrace.security.security import Denial
+from headrace.security.denial import Denial
 from headrace.security.subject import Subject
 from tests.entities import build
 from tests.waiting import until_async

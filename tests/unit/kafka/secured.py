@@ -19,7 +19,7 @@ from headrace.records.builder import build_batch
 from headrace.records.reader import Record
 from headrace.replication.partition import Partition
 from headrace.runtime.clock import ManualClock
-from headrace.security.security import Denial
+from headrace.security.denial import Denial
 from headrace.security.subject import Subject
 from headrace.testing.disks import ModelDisk
 from headrace.testing.logs import SMALL, LogBench

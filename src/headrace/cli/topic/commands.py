@@ -225,7 +225,7 @@ def shred(topic: _Topic, yes: _Yes = False, bootstrap: Bootstrap = DEFAULT_BOOTS
 
     broker = Admin(bootstrap)
     broker.partitions(topic)
-    _confirm(f"Destroy the data keys of {topic}, so that nobody can read its records ever again?", yes)
+    _confirm(f"Destroy the data keys of {topic}, so that its records can never be read again?", yes)
     source, operation = ConfigSource.DYNAMIC_TOPIC_CONFIG, AlterConfigOpType.SET
     entry = ConfigEntry("encryption.at.rest", "shredded", source=source, incremental_operation=operation)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
