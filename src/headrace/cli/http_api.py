@@ -1,12 +1,10 @@
 """Requests of the commands to the HTTP API of a broker, with every error in words."""
 
 import json
-import os
 import ssl
 from base64 import b64encode
 from collections.abc import Mapping
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,7 +13,9 @@ from headrace.cli.errors import BadArgument, CommandFailed
 from headrace.cli.reach import check_http_reachable
 from headrace.client.queue.discovery import LISTENERS, urls
 from headrace.config.address import is_loopback
-from headrace.security.tls.context import TlsFiles, client_context
+from headrace.config.client_connection import resolve_credentials
+from headrace.config.credentials import Credentials
+from headrace.security.tls.client_context import credentials_context
 from headrace.wire import Refused, Resource
 
 _PREFIX = "/api/v1"
@@ -41,9 +41,10 @@ class HttpApi:
         self._call("DELETE", path)
 
     def _call(self, method: str, path: str, body: bytes | None = None) -> Any:
-        connection = _connection(self._url)
+        credentials = resolve_credentials()
+        headers, connection = _headers(self._url, credentials), _connection(self._url, credentials)
         try:
-            connection.request(method, _PREFIX + path, body, _headers(self._url))
+            connection.request(method, _PREFIX + path, body, headers)
             answer = connection.getresponse()
             content = answer.read(_MAX_ANSWER_BYTES)
         except ssl.SSLError as error:
@@ -59,11 +60,11 @@ class HttpApi:
             return value
         if not isinstance(value, dict) or "message" not in value:
             raise CommandFailed(f"{self._url} has no API for users: it answers with the status {answer.status}")
-        hint = "" if answer.status != 401 or os.environ.get("HEADRACE_USER") else _LOGIN
+        hint = _LOGIN if answer.status == 401 and not credentials.password else ""
         raise CommandFailed(f"{value['message']}{hint}")
 
 
-_LOGIN = "; set HEADRACE_USER and HEADRACE_PASSWORD"
+_LOGIN = "; set HEADRACE_USER and HEADRACE_PASSWORD, or give --profile"
 
 
 def _decoded(content: bytes) -> Any:
@@ -88,21 +89,20 @@ def _found(bootstrap: str) -> str:
     raise CommandFailed(f"no broker at {bootstrap} serves HTTP: start one with http.listen, or give --http URL")
 
 
-def _connection(url: str) -> HTTPConnection:
+def _connection(url: str, credentials: Credentials) -> HTTPConnection:
     parts = urlsplit(url if "//" in url else f"http://{url}")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise BadArgument(f"{url} is not an address over HTTP: write http://HOST:PORT")
     if parts.scheme == "http":
         return HTTPConnection(parts.hostname, parts.port, timeout=_TIMEOUT_S)
-    ca_file = os.environ.get("HEADRACE_CA_FILE", "")
-    context = client_context(TlsFiles(ca_file=Path(ca_file) if ca_file else None))
+    context = credentials_context(credentials)
     return HTTPSConnection(parts.hostname, parts.port, timeout=_TIMEOUT_S, context=context)
 
 
-def _headers(url: str) -> dict[str, str]:
+def _headers(url: str, credentials: Credentials) -> dict[str, str]:
     """The headers of a request; a password is sent over TLS or to this machine only."""
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
-    user, password = os.environ.get("HEADRACE_USER", ""), os.environ.get("HEADRACE_PASSWORD", "")
+    user, password = credentials.user, credentials.password
     if user and password:
         parts = urlsplit(url if "//" in url else f"http://{url}")
         if parts.scheme != "https" and not is_loopback(parts.hostname or ""):

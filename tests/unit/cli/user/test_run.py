@@ -45,7 +45,7 @@ def run(broker: Broker) -> Iterator[Run]:
 
 def api_answers(broker: Broker, run: Run, user: str, password: str) -> bool:
     """Whether a user can log in with a password, over the HTTP API."""
-    login = {"HEADRACE_USER": user, "HEADRACE_PASSWORD": password}
+    login = {"HEADRACE_USER": user, "HEADRACE_PASSWORD": password, "HEADRACE_HTTP": broker.http_url}
     try:
         run("user", "key", "list", user, **login)
     except CommandFailed as error:
