@@ -8,19 +8,29 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
-from enum import Enum
 from types import ModuleType
 from typing import Any
 
+from headrace.cli.doctor.findings import CheckStatus, Finding, problem
+from headrace.cli.doctor.login import (
+    check_login,
+    check_permissions,
+    expects_login,
+    opened,
+    refused_certificate,
+    sees_nothing,
+)
+from headrace.cli.doctor.tls import check_tls
 from headrace.cli.output import human_bytes, human_duration
 from headrace.cli.probe import who_is_there
 from headrace.config.address import parse_address
+from headrace.config.client_connection import resolve_credentials
 from headrace.model.errors import ProtocolError, SettingsError
 from headrace.model.image import Endpoint
 from headrace.protocol.codec import make
-from headrace.wire import NotKafka, Timeouts, Unsupported, WireError
+from headrace.wire import AuthenticationFailed, NotKafka, Unsupported, WireError
 from headrace.wire.connection import WireConnection
+from headrace.wire.security import WireSecurity
 
 _METADATA, _LIST_OFFSETS, _DESCRIBE_LOG_DIRS = 3, 2, 35
 _NEEDED = {0: "Produce", 1: "Fetch", _LIST_OFFSETS: "ListOffsets", _METADATA: "Metadata"}
@@ -30,31 +40,30 @@ _FUTURE_MS = 60_000
 _LOOPBACK = ("127.", "::1")
 
 
-class CheckStatus(Enum):
-    OK = "ok"
-    WARNING = "warning"
-    PROBLEM = "problem"
+def diagnose(
+    bootstrap: str, timeout_s: float, *, topic: str | None = None, group: str | None = None
+) -> Iterator[Finding]:
+    """Every finding, as it is made. A client is fine if none is a `PROBLEM`.
 
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    status: CheckStatus
-    what: str
-    advice: str | None = None
-
-
-def diagnose(bootstrap: str, timeout_s: float) -> Iterator[Finding]:
-    """Every finding, as it is made. A client is fine if none is a `PROBLEM`."""
+    The credentials are those of the environment and its profile. `topic` and `group` are checked for permissions.
+    """
+    try:
+        security = WireSecurity(resolve_credentials())
+    except SettingsError as error:
+        yield problem(f"The credentials cannot be used: {error}.", "Check the environment (HEADRACE_…) or the profile.")
+        return
     for text in bootstrap.split(","):
         try:
             dialled = parse_address(text, default_port=9092)
         except SettingsError as error:
             yield Finding(CheckStatus.PROBLEM, f"{error}.")
             continue
-        yield from _diagnose_one(dialled, timeout_s)
+        yield from _diagnose_one(dialled, security, timeout_s, topic, group)
 
 
-def _diagnose_one(dialled: Endpoint, timeout_s: float) -> Iterator[Finding]:
+def _diagnose_one(
+    dialled: Endpoint, security: WireSecurity, timeout_s: float, topic: str | None, group: str | None
+) -> Iterator[Finding]:
     addresses, finding = _resolve(dialled)
     yield finding
     if not addresses:
@@ -63,22 +72,40 @@ def _diagnose_one(dialled: Endpoint, timeout_s: float) -> Iterator[Finding]:
     yield finding
     if finding.status is CheckStatus.PROBLEM:
         return
-    finding = _speak(dialled, timeout_s)
+    for finding in _contact(dialled, security, timeout_s):
+        yield finding
+        if finding.status is CheckStatus.PROBLEM:
+            return
+    try:
+        with closing(opened(dialled, security, timeout_s)) as connection:
+            metadata = _metadata(connection)
+            yield from _advertised(dialled, connection.peer, metadata, security, timeout_s)
+            yield from check_permissions(connection, security.credentials, topic, group)
+            if topic is None and group is None:
+                yield from sees_nothing(connection, security.credentials, metadata)
+            yield from _disk(connection)
+            yield from _clock(connection, metadata)
+    except AuthenticationFailed as error:
+        yield expects_login(error)
+    except (OSError, WireError, ProtocolError) as error:
+        yield problem(f"{dialled} broke off in the middle: {error}.", "Look at the broker's log.")
+
+
+def _contact(where: Endpoint, security: WireSecurity, timeout_s: float) -> Iterator[Finding]:
+    """TLS, the protocol and the login, as far as the credentials use them. A problem ends it."""
+    if security.credentials.uses_tls:
+        for finding in check_tls(where, security.credentials, timeout_s):
+            yield finding
+            if finding.status is CheckStatus.PROBLEM:
+                return
+    finding = _speak(where, security, timeout_s)
     yield finding
     if finding.status is CheckStatus.PROBLEM:
         return
     try:
-        with closing(_opened(dialled, timeout_s)) as connection:
-            metadata = _metadata(connection)
-            yield from _advertised(dialled, connection.peer, metadata, timeout_s)
-            yield from _disk(connection)
-            yield from _clock(connection, metadata)
+        yield from check_login(where, security, timeout_s)
     except (OSError, WireError, ProtocolError) as error:
-        yield Finding(CheckStatus.PROBLEM, f"{dialled} broke off in the middle: {error}.", "Look at the broker's log.")
-
-
-def _opened(where: Endpoint, timeout_s: float) -> WireConnection:
-    return WireConnection(where, client_id="headrace-doctor", timeouts=Timeouts(timeout_s, timeout_s, 0.0))
+        yield problem(f"{where} broke off during the login: {error}.", "Look at the broker's log.")
 
 
 def _resolve(where: Endpoint) -> tuple[list[str], Finding]:
@@ -133,14 +160,17 @@ def _refusal(where: Endpoint, addresses: list[str], error: OSError) -> Finding:
     return Finding(CheckStatus.PROBLEM, f"Connecting to {where} failed: {error.strerror or error}.")
 
 
-def _speak(where: Endpoint, timeout_s: float) -> Finding:
+def _speak(where: Endpoint, security: WireSecurity, timeout_s: float) -> Finding:
     """Whether Kafka is spoken there, and enough of it."""
     try:
-        with closing(_opened(where, timeout_s)) as connection:
+        with closing(opened(where, security, timeout_s, authenticates=False)) as connection:
             versions = connection.served.versions
     except NotKafka as error:
         return who_is_not_kafka(where, error.sample, timeout_s)
-    except (OSError, WireError, ProtocolError):
+    except (OSError, WireError, ProtocolError) as error:
+        # With TLS 1.3 a client sees only after the handshake that its certificate is refused.
+        if security.credentials.uses_tls and "alert" in str(error):
+            return refused_certificate(where)
         return who_is_not_kafka(where, b"", timeout_s)
     lacking = [name for key, name in _NEEDED.items() if key not in versions]
     if lacking:
@@ -155,7 +185,8 @@ def _speak(where: Endpoint, timeout_s: float) -> Finding:
 def who_is_not_kafka(where: Endpoint, sample: bytes, timeout_s: float) -> Finding:
     kind = who_is_there(where, sample, timeout_s)
     advice = {
-        "TLS": "This listener is encrypted: use its plain port, or configure the client for TLS.",
+        "TLS": "This listener is encrypted: set HEADRACE_TLS=true, or HEADRACE_CA_FILE to the CA of its certificate; "
+        "or use its plain port.",
         "HTTP": "That is a web server's port. Kafka's is usually 9092.",
     }.get(kind, "Check the port: another service may have it.")
     what = {
@@ -181,7 +212,9 @@ def _metadata(connection: WireConnection) -> Any:
     )
 
 
-def _advertised(dialled: Endpoint, peer: str, metadata: Any, timeout_s: float) -> Iterator[Finding]:
+def _advertised(
+    dialled: Endpoint, peer: str, metadata: Any, security: WireSecurity, timeout_s: float
+) -> Iterator[Finding]:
     """The step that newcomers trip over: clients go to the advertised address, wherever they connected first."""
     if not metadata.brokers:
         yield Finding(
@@ -198,13 +231,14 @@ def _advertised(dialled: Endpoint, peer: str, metadata: Any, timeout_s: float) -
             if len(metadata.brokers) == 1
             else "Start that broker with --advertise and an address that clients can reach."
         )
-        addresses, problem = _resolve(endpoint)
+        addresses, finding = _resolve(endpoint)
         if addresses:
-            problem = _connect(endpoint, addresses, timeout_s)
-            if problem.status is CheckStatus.OK:
-                problem = _speak(endpoint, timeout_s)
-        if problem.status is CheckStatus.PROBLEM:
-            yield Finding(CheckStatus.PROBLEM, f"{who}, and from here that fails. {problem.what}", fix)
+            finding = _connect(endpoint, addresses, timeout_s)
+            if finding.status is CheckStatus.OK:
+                found = _contact(endpoint, security, timeout_s)
+                finding = next((each for each in found if each.status is CheckStatus.PROBLEM), finding)
+        if finding.status is CheckStatus.PROBLEM:
+            yield problem(f"{who}, and from here that fails. {finding.what}", fix)
         elif any(address.startswith(_LOOPBACK) for address in addresses) and not peer.startswith(_LOOPBACK):
             yield Finding(
                 CheckStatus.PROBLEM,

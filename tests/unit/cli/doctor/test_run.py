@@ -8,7 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from headrace.cli.doctor.run import CheckStatus, Finding, diagnose
+from headrace.cli.doctor.findings import CheckStatus, Finding
+from headrace.cli.doctor.run import diagnose
 
 
 @contextmanager
