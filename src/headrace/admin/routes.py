@@ -1,7 +1,7 @@
 """The table of routes: method, path, handler, and the permission that each needs.
 
     @route("GET", "/users", needs=DESCRIBE_CLUSTER)
-    async def list_users(request: AdminRequest) -> Reply: ...
+    async def list_users(request: AdminRequest) -> AdminReply: ...
 
 A handler without `needs` does not register. The tests generate a matrix of requests from this table.
 """
@@ -33,7 +33,7 @@ ALTER_CLUSTER = RouteNeed(AclOperation.ALTER)
 DESCRIBE_CLUSTER = RouteNeed(AclOperation.DESCRIBE)
 
 
-class Reply(NamedTuple):
+class AdminReply(NamedTuple):
     value: Any
     """Encoded as JSON; None for no content."""
     status: int = 200
@@ -59,7 +59,7 @@ class AdminRequest:
             raise AdminError(400, "invalid_request", "the body is not JSON") from None
 
 
-Handler = Callable[[AdminRequest], Awaitable[Reply]]
+AdminHandler = Callable[[AdminRequest], Awaitable[AdminReply]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class AdminRoute:
     method: str
     path: str
     """Under `PREFIX`, with parameters in braces as starlette writes them."""
-    handler: Handler
+    handler: AdminHandler
     needs: RouteNeed
     owner: str = ""
     """The parameter with a user's name: that user needs no permission."""
@@ -80,10 +80,10 @@ ROUTES: list[AdminRoute] = []
 
 def route(
     method: str, path: str, *, needs: RouteNeed, owner: str = "", is_open_without_users: bool = False
-) -> Callable[[Handler], Handler]:
+) -> Callable[[AdminHandler], AdminHandler]:
     """Register a handler."""
 
-    def register(handler: Handler) -> Handler:
+    def register(handler: AdminHandler) -> AdminHandler:
         ROUTES.append(AdminRoute(method, path, handler, needs, owner, is_open_without_users))
         return handler
 

@@ -6,7 +6,7 @@ Idempotent: an administrator that exists is left as it is, its password too, and
 import msgspec
 
 from headrace.admin.errors import AdminError, unauthorized
-from headrace.admin.routes import ALTER_CLUSTER, AdminRequest, Reply, route
+from headrace.admin.routes import ALTER_CLUSTER, AdminReply, AdminRequest, route
 from headrace.model.acls import CLUSTER
 from headrace.model.users import ANONYMOUS, principal_of
 from headrace.security.authorizer import Authorizer
@@ -24,7 +24,7 @@ class SecureRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @route("POST", "/secure", needs=ALTER_CLUSTER, is_open_without_users=True)
-async def secure(request: AdminRequest) -> Reply:
+async def secure(request: AdminRequest) -> AdminReply:
     wanted = request.read(SecureRequest)
     if not wanted.admin or ":" in wanted.admin:
         raise AdminError(400, "invalid_request", "the name of an administrator is not empty and has no colon")
@@ -37,7 +37,7 @@ async def secure(request: AdminRequest) -> Reply:
     was_on = metadata.settings.authorization_enable
     if not was_on:
         await metadata.alter_broker_settings(None, lambda before: {**before, _SETTING: "true"})
-    return Reply({"admin": wanted.admin, "created": is_created, "authorization": True, "was_secured": was_on})
+    return AdminReply({"admin": wanted.admin, "created": is_created, "authorization": True, "was_secured": was_on})
 
 
 async def _ensure_admin(request: AdminRequest, wanted: SecureRequest) -> bool:
