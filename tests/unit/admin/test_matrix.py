@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from starlette.routing import Route
 
 from headrace.admin.door import admin_door
-from headrace.admin.routes import PREFIX, ROUTES, AdminRoute, Handler, RouteNeed, route
+from headrace.admin.routes import PREFIX, ROUTES, AdminHandler, AdminRoute, RouteNeed, route
 from headrace.testing import Broker
 
 from .api import ADMIN, BOB, EVE, Account, ApiAnswer, call, secured
@@ -87,7 +88,18 @@ def test_all_routes_are_in_the_table() -> None:
     assert all(isinstance(each.needs, RouteNeed) for each in ROUTES)
 
 
+def test_the_table_in_the_documentation() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
+    documented = dict(re.findall(r"^\| `((?:GET|POST|DELETE) /api/v1\S*)` \|.*\| (.*) \|$", page, re.MULTILINE))
+    path = {f"{each.method} {PREFIX}{each.path.replace(':path', '')}": each for each in ROUTES}
+    assert documented.keys() == path.keys()
+    for name, each in path.items():
+        assert documented[name].startswith(f"{each.needs.operation.name} on the cluster")
+        assert ("own" in documented[name]) is bool(each.owner)
+        assert ("no users" in documented[name]) is each.is_open_without_users
+
+
 def test_a_route_without_a_permission_does_not_register() -> None:
-    handler: Handler = None  # type: ignore[assignment]
+    handler: AdminHandler = None  # type: ignore[assignment]
     with pytest.raises(TypeError, match="needs"):
         route("GET", "/new")(handler)  # type: ignore[call-arg]
