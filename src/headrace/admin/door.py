@@ -77,7 +77,7 @@ def _check(services: AdminServices, route: AdminRoute, request: Request, subject
     """Raise the refusal if this subject may not use the route."""
     security = services.security
     if route.is_open_without_users:
-        if not security.image.users and is_local(request):
+        if not services.has_users and is_local(request):
             return
         authorizer = security.authorizer or _authorizer(services)
     elif security.authorizer is None:

@@ -37,11 +37,12 @@ async def authenticate(services: AdminServices, request: Request) -> Subject:
     scheme = str(request.scope["scheme"])
     host = _client_host(request)
     anonymous = Subject(host=host, listener=scheme)
+    if scheme != "https" and not is_loopback(host):
+        # Asking for a password would make a client send it unencrypted.
+        raise forbidden("from other machines this is served over TLS only: use https (http.listen=https://HOST:PORT)")
     header = request.headers.get("authorization")
     if header is None:
         return anonymous
-    if scheme != "https" and not is_loopback(host):
-        raise forbidden("passwords are accepted over TLS only: use https (http.listen=https://HOST:PORT)")
     credentials = _credentials(header)
     if credentials is None:
         raise await _failed(services, anonymous, "", "malformed credentials")

@@ -3,6 +3,8 @@
 Idempotent: an administrator that exists is left as it is, its password too, and authorization that is on stays on.
 """
 
+from collections.abc import Mapping
+
 import msgspec
 
 from headrace.admin.errors import AdminError, unauthorized
@@ -28,16 +30,21 @@ async def secure(request: AdminRequest) -> AdminReply:
     wanted = request.read(SecureRequest)
     if not wanted.admin or ":" in wanted.admin:
         raise AdminError(400, "invalid_request", "the name of an administrator is not empty and has no colon")
-    services = request.services
-    async with services.changing:
-        if request.subject.principal == ANONYMOUS and services.security.image.users:
-            raise unauthorized("another request has created an administrator: log in as that one")
-        is_created = await _ensure_admin(request, wanted)
-    metadata = services.metadata
+    services, metadata = request.services, request.services.metadata
     was_on = metadata.settings.authorization_enable
-    if not was_on:
-        await metadata.alter_broker_settings(None, lambda before: {**before, _SETTING: "true"})
+    async with services.changing:
+        if request.subject.principal == ANONYMOUS and services.has_users:
+            raise unauthorized("another request has created an administrator: log in as that one")
+        # Before a user is created: brokers that do not authenticate to each other refuse the setting.
+        await metadata.alter_broker_settings(None, _turned_on, validate_only=True)
+        is_created = await _ensure_admin(request, wanted)
+        if not was_on:
+            await metadata.alter_broker_settings(None, _turned_on)
     return AdminReply({"admin": wanted.admin, "created": is_created, "authorization": True, "was_secured": was_on})
+
+
+def _turned_on(before: Mapping[str, str]) -> dict[str, str]:
+    return {**before, _SETTING: "true"}
 
 
 async def _ensure_admin(request: AdminRequest, wanted: SecureRequest) -> bool:

@@ -22,3 +22,9 @@ class AdminServices:
     """Creates a user who may do everything, with this password."""
     changing: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held between a check and the change that depends on it, so that requests at the same time cannot both pass."""
+
+    @property
+    def has_users(self) -> bool:
+        """Whether there are users, besides the one as which brokers log in to each other."""
+        brokers = self.metadata.settings.inter_broker_user
+        return any(name != brokers for name in self.security.image.users)

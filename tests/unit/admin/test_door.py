@@ -141,6 +141,22 @@ def test_the_first_administrator_is_made_without_credentials_and_then_no_other()
         assert call(broker.http_url, "GET", "/users", ("root", "planted")).status == 200
 
 
+def test_the_user_of_brokers_does_not_count() -> None:
+    settings = {
+        "listeners": "sasl_plain://127.0.0.1:0",
+        "inter.broker.user": "broker",
+        "inter.broker.password": "planted",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+    }
+    with Broker(settings=settings) as broker:
+        made = call(broker.http_url, "POST", "/secure", None, {"admin": "root", "password": "secret"})
+        assert made.value["created"] is True
+        assert [each["name"] for each in call(broker.http_url, "GET", "/users", ("root", "secret")).value["users"]] == [
+            "broker",
+            "root",
+        ]
+
+
 def test_a_web_page_or_a_proxy_is_not_this_machine() -> None:
     with Broker() as broker:
         url = broker.http_url
