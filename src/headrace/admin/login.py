@@ -7,7 +7,6 @@ rebinding), or with a proxy's header does not count as local.
 
 import asyncio
 import binascii
-import logging
 from base64 import b64decode
 from collections.abc import Callable
 from urllib.parse import urlsplit
@@ -22,8 +21,6 @@ from headrace.model.users import User, principal_of
 from headrace.security.authenticator import Login
 from headrace.security.login_queue import LoginsBusy
 from headrace.security.subject import Subject
-
-log = logging.getLogger(__name__)
 
 MECHANISM = "BASIC"
 MAX_CREDENTIALS_BYTES = 4096
@@ -107,7 +104,7 @@ async def _verified(services: AdminServices, host: str, name: str, password: str
 
 async def _failed(services: AdminServices, subject: Subject, name: str, reason: str) -> AdminError:
     """Report a failure, and return the error after a delay: the same one for every reason."""
-    log.info("%s failed to authenticate over HTTP: %s", subject.host, reason)
+    services.security.client_failures.note(subject.host, f"{subject.host} failed to authenticate over HTTP: {reason}")
     claimed = principal_of(name) if name else ""
     services.security.logged_in(
         Login(claimed, subject.host, MECHANISM, subject.listener, has_succeeded=False, reason=reason)
