@@ -8,7 +8,6 @@ rebinding), or with a proxy's header does not count as local.
 import asyncio
 import binascii
 from base64 import b64decode
-from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -44,7 +43,7 @@ async def authenticate(services: AdminServices, request: Request) -> Subject:
     if credentials is None:
         raise await _failed(services, anonymous, "", "malformed credentials")
     name, password = credentials
-    user = await _verified(services, anonymous.host, name, password)
+    user = await verified_user(services, host, name, password)
     if user is None:
         raise await _failed(services, anonymous, name, "no such user, or a wrong password")
     subject = anonymous._replace(principal=principal_of(user.name), mechanism=MECHANISM)
@@ -90,16 +89,18 @@ def _credentials(header: str) -> tuple[str, str] | None:
     return (name, password) if colon and name and password else None
 
 
-async def _verified(services: AdminServices, host: str, name: str, password: str) -> User | None:
+async def verified_user(services: AdminServices, host: str, name: str, password: str) -> User | None:
+    """The user, if this is its password now. Raises `AdminError` if too many clients log in."""
     authenticator = await services.authenticator()
     passwords = authenticator.mechanisms.passwords
-    verify: Callable[[], User | None] = lambda: passwords.verify(name, password)  # noqa: E731
     if passwords.is_cached(name, password):
-        return verify()
+        return passwords.verify(name, password)
     try:
-        return await authenticator.slow_steps.run(host, verify)
+        user = await authenticator.slow_steps.run(host, lambda: passwords.verify(name, password))
     except LoginsBusy:
         raise AdminError(503, "busy", "too many clients log in at the same time", {"retry-after": "1"}) from None
+    # The password may have been changed meanwhile.
+    return user if user is not None and services.security.user(user.name) == user else None
 
 
 async def _failed(services: AdminServices, subject: Subject, name: str, reason: str) -> AdminError:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from headrace.admin.errors import AdminError, unauthorized
+from headrace.admin.login import verified_user
 from headrace.admin.routes import ALTER_CLUSTER, AdminRequest, Reply, route
 from headrace.model.acls import CLUSTER
 from headrace.model.users import ANONYMOUS, principal_of
@@ -64,17 +65,7 @@ async def _ensure_admin(request: AdminRequest, wanted: SecureRequest) -> bool:
             f"the user {name} exists and is no administrator: choose another name, or grant it with "
             f"`headrace acl add {name} --admin`",
         )
-    if not HASHES.keys() <= user.credentials.keys() and await _is_password(request, wanted):
+    is_complete = HASHES.keys() <= user.credentials.keys()
+    if not is_complete and await verified_user(services, request.subject.host, name, wanted.password) is not None:
         await services.create_admin(name, wanted.password)
     return False
-
-
-async def _is_password(request: AdminRequest, wanted: SecureRequest) -> bool:
-    authenticator = await request.services.authenticator()
-    passwords = authenticator.mechanisms.passwords
-    return (
-        await authenticator.slow_steps.run(
-            request.subject.host, lambda: passwords.verify(wanted.admin, wanted.password)
-        )
-        is not None
-    )
