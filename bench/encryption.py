@@ -7,7 +7,7 @@ and plain bytes go out by `sendfile`. `consume, librdkafka` is what an applicati
 
 Rounds are interleaved, and a ratio is taken between two figures of the same round; the table has the median and the
 range. CPU is that of the broker. `flush.policy=os`, so that the disk is not what is measured. With `--before`, a folder
-with the code of an earlier version, the plain topic is measured on a broker of that code, too: the cost where it is off.
+with the code of an earlier version, the plain topic is measured on a broker of that code, too: the cost if it is off.
 """
 
 import argparse

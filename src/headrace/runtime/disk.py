@@ -45,6 +45,10 @@ class DiskFile(Protocol):
         """Up to `length` bytes at `position`; fewer at the end of the file. May block on the device."""
         ...
 
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        """Like `read`, into a buffer; returns the number of bytes, fewer at the end of the file."""
+        ...
+
     def read_cached(self, position: int, length: int) -> Buffer | None:
         """Like `read`, but only from the page cache; None means to read in a worker thread instead."""
         ...
@@ -169,6 +173,15 @@ class OsFile:
             parts.append(data)
             got += len(data)
         return b"".join(parts)
+
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        got = 0
+        while got < len(buffer):
+            count = os.preadv(self._fd, [buffer[got:]], position + got)
+            if not count:
+                break
+            got += count
+        return got
 
     def read_cached(self, position: int, length: int) -> Buffer | None:
         buffer = bytearray(length)

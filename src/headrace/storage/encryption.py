@@ -34,7 +34,7 @@ _UNCOVERED = Struct(">qiibI")
 """The part of a header that the checksum does not cover, and the checksum."""
 _COVERED = Struct(">hiqqqhii")
 _HEAD_BYTES = HEADER_SIZE + PREFIX_BYTES
-_PART_BYTES = 64 * 1024
+_PART_BYTES = 32 * 1024
 _FEW = 3
 """So many buffers are sent as they are: those of one large batch."""
 
@@ -88,6 +88,8 @@ class LogCipher:
     def decrypt_parts(self, data: Buffer) -> tuple[list[Buffer], int]:
         """The whole batches in `data`, decrypted, in parts of moderate size, and the number of bytes they had.
 
+        `data` is not referred to afterwards.
+
         A buffer of a megabyte is mapped and unmapped by the C library each time, which costs more than to decrypt it.
         """
         view = memoryview(data)
@@ -100,7 +102,7 @@ class LogCipher:
             if header.attributes & ENCRYPTED:
                 small += self._decrypted(batch)
             else:
-                small.append(batch)
+                small.append(bytes(batch))
             small_bytes += header.size
             if small_bytes >= _PART_BYTES:
                 parts += small if len(small) <= _FEW else (b"".join(small),)

@@ -1,13 +1,22 @@
 """A slice of a log: the bytes of consecutive batches on disk, located but not read."""
 
+from threading import local
 from typing import NamedTuple
 
 from headrace.records.batch import HEADER_SIZE, read_header
 from headrace.runtime.disk import Buffer, DiskFile
 from headrace.storage.encryption import LogCipher
 
-_CHUNK_BYTES = 120 * 1024
-"""Below the size from which the C library maps a new buffer each time."""
+_CHUNK_BYTES = 256 * 1024
+_of_thread = local()
+
+
+def _buffer() -> memoryview:
+    """A buffer of this thread: the page faults of a new one cost more than to decrypt what is read into it."""
+    found: memoryview | None = getattr(_of_thread, "buffer", None)
+    if found is None:
+        found = _of_thread.buffer = memoryview(bytearray(_CHUNK_BYTES))
+    return found
 
 
 class Slice(NamedTuple):
@@ -38,8 +47,10 @@ class Slice(NamedTuple):
             return [self.file.read(self.position, self.length)]
         parts: list[Buffer] = []
         position, end = self.position, self.position + self.length
+        buffer = _buffer()
         while end - position >= HEADER_SIZE:
-            data = self.file.read(position, min(_CHUNK_BYTES, end - position))
+            room = buffer[: min(len(buffer), end - position)]
+            data: Buffer = room[: self.file.read_into(position, room)]
             if len(data) < HEADER_SIZE:
                 break
             size = read_header(data).size

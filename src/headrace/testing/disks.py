@@ -77,6 +77,11 @@ class ModelFile:
     def read(self, position: int, length: int) -> bytes:
         return bytes(self._inode.data[position : position + length])
 
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        data = self.read(position, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
     def read_cached(self, position: int, length: int) -> Buffer | None:
         data = self.read(position, length)
         return data if len(data) == length else None
@@ -373,6 +378,9 @@ class FaultyFile:
 
     def read(self, position: int, length: int) -> bytes:
         return self._file.read(position, length)
+
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        return self._file.read_into(position, buffer)
 
     def read_cached(self, position: int, length: int) -> Buffer | None:
         return self._file.read_cached(position, length)
