@@ -42,7 +42,7 @@ def answering(answer: bytes | None) -> Iterator[str]:
     ("answer", "sentence"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "is an HTTP server and not a Kafka broker; give the address that Kafka"),
-        (b"\x15\x03\x03\x00\x02\x02\x28\x00", "speaks TLS, which this command does not"),
+        (b"\x15\x03\x03\x00\x02\x02\x28\x00", "expects TLS: set HEADRACE_TLS=true"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", "is something else than a Kafka broker"),
         (b"", "is no Kafka broker, or one that is just stopping: it ends the connection"),
     ],
@@ -53,7 +53,7 @@ def test_something_else_than_a_broker_is_told_at_once(answer, sentence):
 
 
 def test_a_broker_beside_addresses_where_nobody_is_will_do():
-    with answering(b"\x00\x00\x00\x10head\x00\x00") as address:
+    with answering(b"\x00\x00\x00\x04head" * 2) as address:
         check_reachable(f"{NOBODY}, {address}")
 
 
