@@ -13,7 +13,7 @@ from headrace.cli.output import print_json, say, table
 from headrace.cli.pipeline.run import failing, load
 from headrace.model.errors import HeadraceError
 from headrace.pipelines.control.folder import AlreadyRunning, StateFolder, read_json
-from headrace.pipelines.control.reachability import brokers_of, check_reached
+from headrace.pipelines.control.reachability import check_brokers, check_reached
 from headrace.pipelines.control.supervisor import STOP_GRACE_S, start_in_background
 from headrace.pipelines.control.topic_sinks import clean_up_all
 from headrace.pipelines.errors import NotReady
@@ -35,7 +35,7 @@ def start_file(file: Path, bootstrap: str | None, master: str | None, state_dir:
         if (pid := lock.holder()) is not None:
             raise CommandFailed(f"{read.spec.name} is already running (process {pid})")
     try:
-        check_reached(brokers_of(read.spec))
+        check_brokers(read.spec)
     except NotReady as error:
         say(f"{error}; {read.spec.name} is started all the same, and tries again until there is one")
     command = [sys.executable, "-m", "headrace", "pipeline", "run", str(file.absolute()), "--supervised"]
@@ -93,7 +93,9 @@ def _end_what_is_open(folder: StateFolder) -> None:
     try:
         with folder.run_lock.take(f"the pipeline {name}"):
             sinks = folder.read_sinks().values()
-            check_reached({sink_options(each).bootstrap for each in sinks})
+            found = [sink_options(each) for each in sinks]
+            for connection in {each.connection for each in found}:
+                check_reached({each.bootstrap for each in found if each.connection == connection}, connection)
             clean_up_all(sinks)
     except AlreadyRunning:
         return  # It was started again meanwhile, and does the same itself.

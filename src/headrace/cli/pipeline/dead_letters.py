@@ -13,8 +13,9 @@ from headrace.cli.pipeline.run import failing, load
 from headrace.cli.progress import ProgressLine
 from headrace.client.message import Message
 from headrace.model.failure_headers import REASON
+from headrace.pipelines.connection_options import ConnectionOptions
 from headrace.pipelines.control.reachability import check_reached
-from headrace.pipelines.control.topics import cluster_at, matching
+from headrace.pipelines.control.topics import cluster_at, cluster_of, matching
 from headrace.pipelines.dead_letters.replay import (
     ReasonSummary,
     by_reason,
@@ -26,13 +27,16 @@ from headrace.pipelines.dead_letters.replay import (
 
 _SHOWN_CHARS = 120
 
-Topics = list[tuple[str, str]]
-"""Bootstrap servers and dead-letter topic."""
+Topics = list[tuple[str, ConnectionOptions, str]]
+"""Bootstrap servers, connection and dead-letter topic."""
 
 
 def list_letters(pipeline: str, bootstrap: str | None, samples: int, *, as_json: bool) -> None:
     with failing():
-        reasons = [(topic, _reasons(where, topic, samples)) for where, topic in _topics(pipeline, bootstrap)]
+        reasons = [
+            (topic, _reasons(where, connection, topic, samples))
+            for where, connection, topic in _topics(pipeline, bootstrap)
+        ]
     if as_json:
         print_json([{"topic": topic, "reasons": [_plain(each) for each in found]} for topic, found in reasons])
         return
@@ -59,8 +63,9 @@ def replay_letters(pipeline: str, bootstrap: str | None, reason: str | None, *, 
 
     results: dict[str, Any] = {}
     with failing():
-        for where, topic in _topics(pipeline, bootstrap):
-            with cluster_at(where) as cluster, ProgressLine("seen", total=count_letters(cluster, topic)) as progress:
+        for where, connection, topic in _topics(pipeline, bootstrap):
+            letters = cluster_at(where, connection)
+            with letters as cluster, ProgressLine("seen", total=count_letters(cluster, topic)) as progress:
                 results[topic] = replay(
                     cluster,
                     topic,
@@ -89,22 +94,23 @@ def _topics(pipeline: str, bootstrap: str | None) -> Topics:
     if not (pipeline.endswith(".toml") or Path(pipeline).is_file()):
         bootstrap = bootstrap or os.environ.get("HEADRACE_BOOTSTRAP") or DEFAULT_BOOTSTRAP
         check_reached([bootstrap])
-        return [(bootstrap, pipeline)]
+        return [(bootstrap, (), pipeline)]
     spec = load(Path(pipeline), bootstrap).spec
-    check_reached(spec.bootstrap_of(source) for source in spec.streams.values())
+    check_reached((spec.bootstrap_of(source) for source in spec.streams.values()), spec.connection)
     found: Topics = []
     for source in spec.streams.values():
         where = spec.bootstrap_of(source)
         topics = source.all_topics
         if source.pattern is not None:
-            with cluster_at(where) as cluster:
+            with cluster_of(spec, source) as cluster:
                 topics = matching(source, [*cluster.metadata()])
-        found += [(where, spec.errors.dead_letter_topic(topic)) for topic in topics]
+        found += [(where, spec.connection, spec.errors.dead_letter_topic(topic)) for topic in topics]
     return [*dict.fromkeys(found)]
 
 
-def _reasons(bootstrap: str, topic: str, samples: int) -> list[ReasonSummary]:
-    with cluster_at(bootstrap) as cluster, ProgressLine("read", total=count_letters(cluster, topic)) as progress:
+def _reasons(bootstrap: str, connection: ConnectionOptions, topic: str, samples: int) -> list[ReasonSummary]:
+    letters_at = cluster_at(bootstrap, connection)
+    with letters_at as cluster, ProgressLine("read", total=count_letters(cluster, topic)) as progress:
 
         def letters() -> Any:
             for number, letter in enumerate(read_letters(cluster, topic), 1):

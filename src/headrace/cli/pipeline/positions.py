@@ -11,7 +11,7 @@ from headrace.cli.pipeline.run import failing, load
 from headrace.cli.times import parse_time
 from headrace.pipelines.control.folder import StateFolder
 from headrace.pipelines.control.lag import PipelineReset, mirror_to, positions, targets
-from headrace.pipelines.control.reachability import brokers_of, check_reached
+from headrace.pipelines.control.reachability import check_brokers
 from headrace.pipelines.control.topic_sinks import clean_up_all, topic_sinks
 from headrace.wire import Partition
 
@@ -21,7 +21,7 @@ _OFFSET = re.compile(r"([a-zA-Z0-9._-]+):(\d+)=(\d+)")
 def show_lag(file: Path, bootstrap: str | None, *, as_json: bool) -> None:
     spec = load(file, bootstrap).spec
     with failing():
-        check_reached(brokers_of(spec))
+        check_brokers(spec)
         found = positions(spec)
     lag = sum(each.lag for each in found)
     if as_json:
@@ -69,7 +69,7 @@ def reset_file(file: Path, bootstrap: str | None, to: str, state_dir: Path, *, e
     if (pid := folder.supervisor_lock.holder() or folder.run_lock.holder()) is not None:
         raise CommandFailed(f"{spec.name} is running (process {pid}): stop it first")
     with failing():
-        check_reached(brokers_of(spec))
+        check_brokers(spec)
         # Report what is impossible before a folder is created.
         targets(spec, target)
     backup = None

@@ -12,7 +12,7 @@ from headrace.cli.pipeline.run import failing, load, quick_session
 from headrace.client.message import Message
 from headrace.pipelines.control.reachability import check_reached
 from headrace.pipelines.control.samples import newest_messages
-from headrace.pipelines.control.topics import cluster_at, matching
+from headrace.pipelines.control.topics import cluster_of, matching
 from headrace.pipelines.errors import NotReady
 from headrace.pipelines.run.session import check_ready
 from headrace.pipelines.spec.model import Spec
@@ -51,9 +51,9 @@ def preview_file(file: Path, bootstrap: str | None, messages: int, rows: int, *,
 def _messages(spec: Spec, number: int) -> dict[str, list[Message]]:
     """The newest messages of each source, over its topics."""
     found: dict[str, list[Message]] = {}
-    check_reached(spec.bootstrap_of(source) for source in spec.streams.values())
+    check_reached((spec.bootstrap_of(source) for source in spec.streams.values()), spec.connection)
     for name, source in spec.streams.items():
-        with cluster_at(spec.bootstrap_of(source)) as cluster:
+        with cluster_of(spec, source) as cluster:
             topics = source.all_topics
             if source.pattern is not None:
                 topics = matching(source, sorted(cluster.metadata()))

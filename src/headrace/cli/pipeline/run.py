@@ -16,7 +16,7 @@ from headrace.cli.output import count, print_json, say
 from headrace.model.errors import HeadraceError
 from headrace.model.extras import missing_extra
 from headrace.pipelines.control.folder import RunState, StateFolder, recorded_run
-from headrace.pipelines.control.reachability import brokers_of, check_reached
+from headrace.pipelines.control.reachability import check_brokers
 from headrace.pipelines.control.supervisor import log_handler
 from headrace.pipelines.control.topics import prepare_topics
 from headrace.pipelines.errors import PipelineError, SpecError
@@ -115,7 +115,7 @@ def _prepare(spec: Spec, *, supervised: bool) -> None:
     """Before Spark, which takes its time: a missing broker or topic is reported at once."""
     check_ready()
     if not supervised:
-        check_reached(brokers_of(spec))
+        check_brokers(spec)
     prepare_topics(spec)
 
 

@@ -24,7 +24,9 @@ from typing import Literal
 
 from pyspark.sql import DataFrame, SparkSession
 
+from headrace.config.credentials import Credentials
 from headrace.pipelines.archive.layout import ArchiveSnapshot, read_archive
+from headrace.pipelines.connection_options import connection_options, credentials_of
 from headrace.pipelines.decode import HEADERS_SCHEMA, RECORD_SCHEMA, decoded, rows
 from headrace.pipelines.spec.model import Source
 from headrace.pipelines.tables.store import TableError
@@ -53,7 +55,8 @@ def read_topic_table(
     With a `format` and a `schema` values are decoded; `on_error` skips values that fail to decode, or raises.
     """
     root = Path(archive).absolute()
-    view, tail = _plan(topic, bootstrap, root, fail_on_data_loss=fail_on_data_loss)
+    credentials = credentials_of(connection_options(options or {}))
+    view, tail = _plan(topic, bootstrap, credentials, root, fail_on_data_loss=fail_on_data_loss)
     records = _archived(spark, view, include_headers=include_headers)
     if tail:
         live = spark.read.format("headrace").options(
@@ -76,14 +79,14 @@ def read_topic_table(
 
 
 def _plan(
-    topic: str, bootstrap: str, root: Path, *, fail_on_data_loss: bool
+    topic: str, bootstrap: str, credentials: Credentials, root: Path, *, fail_on_data_loss: bool
 ) -> tuple[ArchiveSnapshot, dict[int, tuple[int, int]]]:
     """A view of the archive, and the offsets to read from the topic: start and end by partition.
 
     The archive is read first, so the topic's end is never before the archive's. If records between the two are missing,
     a running archiver may have archived them meanwhile: then both are read again.
     """
-    with Cluster(bootstrap) as cluster:
+    with Cluster(bootstrap, credentials=credentials) as cluster:
         for look in range(_LOOKS):
             view = read_archive(root)
             if view.topic != topic:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from headrace.pipelines.control.topics import cluster_at, matching
+from headrace.pipelines.control.topics import cluster_of, matching
 from headrace.pipelines.errors import NotReady, PipelineError
 from headrace.pipelines.spec.model import Source, Spec
 from headrace.wire import EARLIEST, READ_COMMITTED, Cluster, Partition, WireError
@@ -28,9 +28,8 @@ def positions(spec: Spec) -> list[PartitionLag]:
     """Every partition of every source, with the offsets of the broker and of the mirror group."""
     found: list[PartitionLag] = []
     for name, source in spec.streams.items():
-        bootstrap = spec.bootstrap_of(source)
         try:
-            with cluster_at(bootstrap) as cluster:
+            with cluster_of(spec, source) as cluster:
                 committed = cluster.committed_offsets(spec.group)
                 partitions = _partitions(cluster, source)
                 firsts = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST))
@@ -95,7 +94,7 @@ def _at_time(spec: Spec, source: Source, mine: list[PartitionLag], time_ms: int 
     if time_ms is None or not mine:
         return {}
     try:
-        with cluster_at(spec.bootstrap_of(source)) as cluster:
+        with cluster_of(spec, source) as cluster:
             found = cluster.list_offsets(dict.fromkeys([(each.topic, each.partition) for each in mine], time_ms))
     except WireError as error:
         raise NotReady(str(error)) from error
@@ -107,7 +106,7 @@ def mirror_to(spec: Spec, offsets: dict[str, dict[Partition, int]]) -> None:
     for name, source in spec.streams.items():
         if offsets.get(name):
             try:
-                with cluster_at(spec.bootstrap_of(source)) as cluster:
+                with cluster_of(spec, source) as cluster:
                     cluster.commit_offsets(spec.group, offsets[name])
             except WireError as error:
                 raise NotReady(str(error)) from error

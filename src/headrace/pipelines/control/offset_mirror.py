@@ -34,7 +34,7 @@ class OffsetMirror:
                 self._commit(bootstrap, part)
 
     def _commit(self, bootstrap: str, offsets: Offsets) -> None:
-        cluster = self._clusters.setdefault(bootstrap, cluster_at(bootstrap))
+        cluster = self._clusters.setdefault(bootstrap, cluster_at(bootstrap, self._spec.connection))
         try:
             cluster.commit_offsets(self._spec.group, offsets)
         except WireError as error:

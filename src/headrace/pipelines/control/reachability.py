@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from concurrent.futures import Future, as_completed
 
 from headrace.client.threads import DaemonThreads
+from headrace.config.credentials import Credentials
+from headrace.pipelines.connection_options import ConnectionOptions, credentials_of
 from headrace.pipelines.errors import NotReady
 from headrace.pipelines.spec.model import Spec
 from headrace.wire import Cluster, TimedOut, Timeouts, WireError
@@ -15,6 +17,11 @@ WITHIN_S = 2.5
 _ONCE = Timeouts(connect_s=2.0, request_s=WITHIN_S, patience_s=0.0)
 
 
+def check_brokers(spec: Spec) -> None:
+    """Raise `NotReady` if the brokers of a pipeline do not answer."""
+    check_reached(brokers_of(spec), spec.connection)
+
+
 def brokers_of(spec: Spec) -> list[str]:
     """The bootstrap servers of a pipeline, without duplicates."""
     read = [spec.bootstrap_of(source) for source in spec.streams.values()]
@@ -22,16 +29,19 @@ def brokers_of(spec: Spec) -> list[str]:
     return [*dict.fromkeys([*read, *written])]
 
 
-def check_reached(bootstraps: Iterable[str]) -> None:
+def check_reached(bootstraps: Iterable[str], connection: ConnectionOptions = ()) -> None:
     """Raise `NotReady` if no broker of one of these bootstrap servers answers within `WITHIN_S`.
 
     All addresses are tried at the same time; of a list of servers, one that answers is enough.
     """
+    credentials = credentials_of(connection)
     servers = {each: _addresses(each) for each in bootstraps}
     threads = DaemonThreads(max(1, sum(map(len, servers.values()))), "headrace-reach")
     deadline_s = time.monotonic() + WITHIN_S
     try:
-        asked = {each: {threads.submit(_ask, one): one for one in found} for each, found in servers.items()}
+        asked = {
+            each: {threads.submit(_ask, one, credentials): one for one in found} for each, found in servers.items()
+        }
         for bootstrap, answers in asked.items():
             if reason := _failure(answers, deadline_s):
                 raise NotReady(f"{reason} (`headrace doctor --bootstrap {bootstrap}` finds out why)")
@@ -44,8 +54,8 @@ def _addresses(bootstrap: str) -> list[str]:
     return [each.strip() for each in bootstrap.split(",") if each.strip()] or [bootstrap]
 
 
-def _ask(address: str) -> None:
-    with Cluster(address, client_id="headrace-pipeline", timeouts=_ONCE) as cluster:
+def _ask(address: str, credentials: Credentials) -> None:
+    with Cluster(address, client_id="headrace-pipeline", timeouts=_ONCE, credentials=credentials) as cluster:
         cluster.metadata(())
 
 

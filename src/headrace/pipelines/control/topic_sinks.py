@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from headrace.pipelines.connection_options import credentials_of, spark_options
 from headrace.pipelines.sink.broker import WireBroker
 from headrace.pipelines.sink.options import EXACTLY_ONCE, sink_options
 from headrace.pipelines.sink.two_phase import take_over
@@ -37,7 +38,8 @@ def rejected_sink(spec: Spec, query: str, source: str) -> dict[str, str]:
 
 
 def _options(spec: Spec, query: str, bootstrap: str, delivery: str) -> dict[str, str]:
-    return {"kafka.bootstrap.servers": bootstrap, "sinkId": f"{spec.name}.{query}", "delivery": delivery}
+    own = {"kafka.bootstrap.servers": bootstrap, "sinkId": f"{spec.name}.{query}", "delivery": delivery}
+    return own | spark_options(spec.connection)
 
 
 def _given(sink: Sink) -> dict[str, str]:
@@ -53,7 +55,8 @@ def clean_up(options: Mapping[str, str]) -> None:
     """
     found = sink_options(options)
     if found.is_exactly_once:
-        with Cluster(found.bootstrap, timeouts=_CLEANING) as cluster:
+        credentials = credentials_of(found.connection)
+        with Cluster(found.bootstrap, timeouts=_CLEANING, credentials=credentials) as cluster:
             take_over(
                 WireBroker(cluster, found.sink_id, timeout_ms=found.transaction_timeout_ms, skips_lost=found.skips_lost)
             )

@@ -2,16 +2,23 @@
 
 import re
 
+from headrace.pipelines.connection_options import ConnectionOptions, credentials_of
 from headrace.pipelines.errors import NotReady
-from headrace.pipelines.spec.model import Source, Spec
+from headrace.pipelines.spec.model import Sink, Source, Spec
 from headrace.wire import Cluster, Timeouts, WireError
 from headrace.wire.cluster import BROKER_DEFAULT
 
 _TIMEOUTS = Timeouts(patience_s=15.0)
 
 
-def cluster_at(bootstrap: str) -> Cluster:
-    return Cluster(bootstrap, client_id="headrace-pipeline", timeouts=_TIMEOUTS)
+def cluster_at(bootstrap: str, connection: ConnectionOptions = ()) -> Cluster:
+    credentials = credentials_of(connection)
+    return Cluster(bootstrap, client_id="headrace-pipeline", timeouts=_TIMEOUTS, credentials=credentials)
+
+
+def cluster_of(spec: Spec, part: Source | Sink) -> Cluster:
+    """The cluster that a source or sink of a pipeline uses."""
+    return cluster_at(spec.bootstrap_of(part), spec.connection)
 
 
 def matching(source: Source, topics: list[str]) -> list[str]:
@@ -24,16 +31,15 @@ def matching(source: Source, topics: list[str]) -> list[str]:
 def prepare_topics(spec: Spec) -> None:
     """Check that the topics to read exist, and create those to write; `NotReady` if one is missing."""
     for name, source in spec.streams.items():
-        bootstrap = spec.bootstrap_of(source)
         try:
-            with cluster_at(bootstrap) as cluster:
+            with cluster_of(spec, source) as cluster:
                 _prepare_source(cluster, spec, name, source)
         except WireError as error:
             raise NotReady(str(error)) from error
     for sink in spec.sinks.values():
         if sink.topic is not None:
             try:
-                with cluster_at(spec.bootstrap_of(sink)) as cluster:
+                with cluster_of(spec, sink) as cluster:
                     if sink.topic not in cluster.metadata([sink.topic]):
                         cluster.create_topic(sink.topic, partitions=sink.partitions or BROKER_DEFAULT)
             except WireError as error:

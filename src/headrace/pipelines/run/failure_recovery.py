@@ -18,7 +18,7 @@ from headrace.model.errors import HeadraceError
 from headrace.pipelines import decode
 from headrace.pipelines.control.folder import StateFolder
 from headrace.pipelines.control.topic_sinks import REJECTED, rejected_sink
-from headrace.pipelines.control.topics import cluster_at, make_topic, matching
+from headrace.pipelines.control.topics import cluster_of, make_topic, matching
 from headrace.pipelines.dead_letters.columns import dead_letters
 from headrace.pipelines.dead_letters.rejects import RejectedRecord, Rejects, read_rejects, write_rejects
 from headrace.pipelines.errors import PipelineFailed
@@ -147,7 +147,7 @@ class FailureRecovery:
     def _write_round(self, query: str, source: str, found: list[RejectedRecord], rejects: Rejects, number: int) -> None:
         options = rejected_sink(self._spec, query, source)
         self._folder.write_sinks({**self._folder.read_sinks(), f"{REJECTED}{query}-{source}": options})
-        with cluster_at(self._spec.bootstrap_of(self._spec.sources[source])) as cluster:
+        with cluster_of(self._spec, self._spec.sources[source]) as cluster:
             for topic in sorted({each.topic for each in found}):
                 make_topic(cluster, self._spec.errors.dead_letter_topic(topic), like=topic)
         ranges = [OffsetRange(each.topic, each.partition, each.offset, each.offset + 1) for each in found]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from headrace.pipelines.connection_options import spark_options
 from headrace.pipelines.source.offsets import OffsetRange
 from headrace.pipelines.spec.model import Source, Spec
 
@@ -68,7 +69,7 @@ def read_range(
 
 def source_options(spec: Spec, source: Source, *, headers: bool, start: Start | None) -> dict[str, str]:
     """The options of the data source. Those in the file take precedence."""
-    options = {"kafka.bootstrap.servers": spec.bootstrap_of(source)}
+    options = {"kafka.bootstrap.servers": spec.bootstrap_of(source), **spark_options(spec.connection)}
     if source.pattern is not None:
         options["subscribePattern"] = source.pattern
     else:

@@ -233,7 +233,7 @@ class WireBroker:
         shares = [transactions[start::_AT_ONCE] for start in range(_AT_ONCE)]
 
         def work(share: Sequence[OpenTransaction]) -> list[T]:
-            with Cluster(self._cluster.bootstrap) as cluster:
+            with Cluster(self._cluster.bootstrap, credentials=self._cluster.credentials) as cluster:
                 return [do(cluster, each) for each in share]
 
         with ThreadPoolExecutor(_AT_ONCE) as pool:

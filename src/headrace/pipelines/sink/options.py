@@ -10,14 +10,22 @@
 | `transactionTimeout` | `15m` | how long a batch may take until its commit is decided |
 | `batchBytes` | `1000000` | the largest record batch, before compression |
 | `lostTransactions` | `fail` | or `skip`: what to do if a transaction is gone whose commit was decided |
+| `profile`, `user`, `password`, `tls` … | | the connection: see `headrace.pipelines.connection_options` |
 | `queryId`, `batchId` | | for batch writes: a write with the same two is done once, however often it is repeated |
 """
 
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from headrace.pipelines.connection_options import (
+    CONNECTION_NAMES,
+    USE_OURS,
+    ConnectionOptions,
+    bootstrap_of,
+    connection_options,
+)
 from headrace.pipelines.sink.ledger import is_sink_id
 from headrace.pipelines.sink.two_phase import SinkError
 from headrace.records.batch import TARGET_BYTES
@@ -26,7 +34,7 @@ from headrace.records.compression import Codec
 AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
 _NAMES = (
     "kafka.bootstrap.servers", "topic", "delivery", "sinkId", "compression", "transactionTimeout", "batchBytes",
-    "lostTransactions", "queryId", "batchId",
+    "lostTransactions", "queryId", "batchId", *CONNECTION_NAMES,
 )  # fmt: skip
 _SPARKS_OWN = {"checkpointlocation", "path", "queryname", "outputmode", "mergeschema", "overwriteschema"}
 _UNITS_MS = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
@@ -50,6 +58,7 @@ class SinkOptions:
     skips_lost: bool
     query_id: str | None
     batch_id: int | None
+    connection: ConnectionOptions = field(default=(), repr=False)
 
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
@@ -63,7 +72,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
             raise WrongOption(f"the option {name} is one of {', '.join(choices)}, not {text!r}")
         return text
 
-    bootstrap = texts.get("kafka.bootstrap.servers", "")
+    bootstrap = texts.get("kafka.bootstrap.servers", "") or bootstrap_of(connection_options(texts))
     if not bootstrap:
         raise WrongOption("the option kafka.bootstrap.servers is missing: give the brokers as HOST:PORT,HOST:PORT")
     topic = texts.get("topic")
@@ -92,12 +101,15 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         skips_lost=choice("lostTransactions", ("fail", "skip")) == "skip",
         query_id=texts.get("queryid"),
         batch_id=batch_id,
+        connection=connection_options(texts),
     )
 
 
 def _check_names(texts: Mapping[str, str]) -> None:
     known = {name.lower(): name for name in _NAMES}
     for name in texts:
+        if name.startswith(("kafka.ssl.", "kafka.sasl.", "kafka.security.")):
+            raise WrongOption(f"the option {name} cannot be used: {USE_OURS}")
         if name not in known and name not in _SPARKS_OWN:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {known[close[0]]}?" if close else f"there are {', '.join(_NAMES)}"

@@ -22,6 +22,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from headrace.model.ids import ProducerIdAndEpoch
+from headrace.pipelines.connection_options import credentials_of
 from headrace.pipelines.sink.broker import WireBroker
 from headrace.pipelines.sink.ledger import OpenTransaction, has_decided, task_transactional_id
 from headrace.pipelines.sink.options import SinkOptions, WrongOption, sink_options
@@ -78,7 +79,12 @@ class SinkWriterBase:
 
     def connect(self, timeouts: Timeouts | None = None) -> Cluster:
         client_id = f"headrace-sink-{self.options.sink_id}" if self.options.sink_id else "headrace-sink"
-        return Cluster(self.options.bootstrap, client_id=client_id, timeouts=timeouts or Timeouts())
+        return Cluster(
+            self.options.bootstrap,
+            client_id=client_id,
+            timeouts=timeouts or Timeouts(),
+            credentials=credentials_of(self.options.connection),
+        )
 
     def broker(self, cluster: Cluster) -> TransactionalBroker:
         return WireBroker(

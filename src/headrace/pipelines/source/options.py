@@ -20,10 +20,11 @@
 | `kafka.request.timeout.ms` | 30 s | for one answer |
 | `kafka.default.api.timeout.ms` | 60 s | retrying while a broker is away |
 | `kafka.socket.connection.setup.timeout.ms` | 5 s | for connecting |
-| `kafka.security.protocol` | `PLAINTEXT` | the only value so far |
+| `profile`, `user`, `password`, `tls` … | | the connection: see `headrace.pipelines.connection_options` |
 
 Names are case-insensitive. An unknown name, a bad value and a contradiction raise `OptionError` with a sentence.
-`kafka.` settings that only tune a Java consumer are accepted and have no effect; TLS and SASL settings are refused.
+`kafka.` settings that only tune a Java consumer are accepted and have no effect; those for TLS and SASL are refused,
+with the option to use instead.
 
 This module imports nothing heavy: Spark parses the options in a process of its own.
 """
@@ -31,10 +32,17 @@ This module imports nothing heavy: Spark parses the options in a process of its 
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from headrace.model.errors import HeadraceError
+from headrace.pipelines.connection_options import (
+    CONNECTION_NAMES,
+    USE_OURS,
+    ConnectionOptions,
+    bootstrap_of,
+    connection_options,
+)
 from headrace.pipelines.source.offsets import OffsetsError, Partition, parse_offsets, parse_partitions
 
 T = TypeVar("T")
@@ -51,7 +59,7 @@ _NAMES = (
     "minPartitions", "maxRecordsPerPartition", "includeHeaders", "groupIdPrefix", "columns", "commitGroup", "isolation",
     "kafka.bootstrap.servers", "kafka.group.id", "kafka.client.id", "kafka.isolation.level",
     "kafka.request.timeout.ms", "kafka.default.api.timeout.ms", "kafka.socket.connection.setup.timeout.ms",
-    "kafka.fetch.max.bytes", "kafka.max.partition.fetch.bytes", "kafka.security.protocol",
+    "kafka.fetch.max.bytes", "kafka.max.partition.fetch.bytes", "kafka.security.protocol", *CONNECTION_NAMES,
 )  # fmt: skip
 _KNOWN = {name.lower(): name for name in _NAMES}
 
@@ -138,6 +146,7 @@ class SourceOptions:
     connect_timeout_s: float
     request_timeout_s: float
     patience_s: float
+    connection: ConnectionOptions = field(default=(), repr=False)
 
 
 def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -180,6 +189,7 @@ class _OptionParser:
             connect_timeout_s=self._seconds("kafka.socket.connection.setup.timeout.ms", _CONNECT_TIMEOUT_S),
             request_timeout_s=self._seconds("kafka.request.timeout.ms", _REQUEST_TIMEOUT_S),
             patience_s=self._seconds("kafka.default.api.timeout.ms", _PATIENCE_S),
+            connection=connection_options(self._given),
         )
 
     # -- names
@@ -190,7 +200,7 @@ class _OptionParser:
         if name in _REFUSED:
             raise OptionError(f"the option {name} cannot be used: {_REFUSED[name]}")
         if name.startswith(("kafka.ssl.", "kafka.sasl.")):
-            raise OptionError(f"the option {name} cannot be used: this source does not speak TLS or SASL yet")
+            raise OptionError(f"the option {name} cannot be used: {USE_OURS}")
         close = difflib.get_close_matches(name, _KNOWN, n=1)
         hint = f"; did you mean {_KNOWN[close[0]]}?" if close else ""
         raise OptionError(f"there is no option {name} for reading{hint}")
@@ -226,8 +236,8 @@ class _OptionParser:
     def _bootstrap(self) -> str:
         protocol = self._text("kafka.security.protocol").upper() or "PLAINTEXT"
         if protocol != "PLAINTEXT":
-            raise OptionError(f"kafka.security.protocol cannot be {protocol}: this source speaks PLAINTEXT only")
-        bootstrap = self._text("kafka.bootstrap.servers")
+            raise OptionError(f"kafka.security.protocol cannot be {protocol}: {USE_OURS}")
+        bootstrap = self._text("kafka.bootstrap.servers") or bootstrap_of(connection_options(self._given))
         if not bootstrap:
             raise OptionError("the option kafka.bootstrap.servers is missing: name a broker as HOST:PORT")
         return bootstrap

@@ -21,6 +21,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from headrace.model.errors import RecordError
+from headrace.pipelines.connection_options import ConnectionOptions, credentials_of
 from headrace.pipelines.source.admission import Admission
 from headrace.pipelines.source.blocks import read_blocks
 from headrace.pipelines.source.offsets import (
@@ -46,7 +47,7 @@ log = logging.getLogger(__name__)
 _FIRST_PATIENCE_S = 10.0
 """Patience for the first contact: a broker that never answered more likely has another address than an outage."""
 
-_clusters: dict[tuple[str, str, Timeouts], Cluster] = {}
+_clusters: dict[tuple[str, str, Timeouts, ConnectionOptions], Cluster] = {}
 
 
 class DataLoss(SourceError):
@@ -67,10 +68,15 @@ class RangePartition(InputPartition):
 def shared_cluster(options: SourceOptions) -> Cluster:
     """One per process and set of options: Spark reuses its Python workers, and their connections with them."""
     timeouts = _timeouts(options)
-    key = (options.bootstrap, options.client_id, timeouts)
+    key = (options.bootstrap, options.client_id, timeouts, options.connection)
     if key not in _clusters:
-        _clusters[key] = Cluster(options.bootstrap, client_id=options.client_id, timeouts=timeouts)
+        _clusters[key] = _cluster(options, timeouts)
     return _clusters[key]
+
+
+def _cluster(options: SourceOptions, timeouts: Timeouts) -> Cluster:
+    credentials = credentials_of(options.connection)
+    return Cluster(options.bootstrap, client_id=options.client_id, timeouts=timeouts, credentials=credentials)
 
 
 def _timeouts(options: SourceOptions) -> Timeouts:
@@ -80,7 +86,7 @@ def _timeouts(options: SourceOptions) -> Timeouts:
 def _connect(options: SourceOptions) -> Cluster:
     """The shared cluster, after a broker has answered within `_FIRST_PATIENCE_S`."""
     hasty = replace(_timeouts(options), patience_s=min(options.patience_s, _FIRST_PATIENCE_S))
-    with Cluster(options.bootstrap, client_id=options.client_id, timeouts=hasty) as probe:
+    with _cluster(options, hasty) as probe:
         probe.metadata(())
     return shared_cluster(options)
 

@@ -3,13 +3,17 @@
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 
+from headrace.config.client_connection import PROFILE_VARIABLE
+from headrace.config.profiles import FILES, SECRETS, is_reference, read_profile
 from headrace.config.settings import did_you_mean
+from headrace.model.errors import SettingsError
+from headrace.pipelines.connection_options import ConnectionOptions, connection_options
 from headrace.pipelines.errors import SpecError
 from headrace.pipelines.spec import model
 from headrace.pipelines.spec.check import problems_of
@@ -19,7 +23,7 @@ from headrace.pipelines.spec.toml_lines import Path as KeyPath
 DEFAULT_BOOTSTRAP = "localhost:9092"
 
 _TEXTS = ("name", "bootstrap", "checkpoint")
-_SECTIONS = ("source", "sources", "transform", "sink", "sinks", "errors", "trigger", "spark")
+_SECTIONS = ("source", "sources", "transform", "sink", "sinks", "errors", "trigger", "spark", "connection")
 _KNOWN = (*_TEXTS, *_SECTIONS, "steps")
 _VARIABLE = re.compile(r"\$(\$?)\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _UNKNOWN_KEY = re.compile(r"Object contains unknown field `(.+?)`(?: - at `\$(.*)`)?")
@@ -47,8 +51,11 @@ class SpecFile:
             problem = str(error)[: found.start()] if found else str(error)
             raise SpecError(file, int(found[1]) if found else None, f"this is not TOML: {problem}") from None
         self._places: dict[KeyPath, KeyLine] = find_places(text)
-        self.spec = self._parse(self._substituted(document, ()))
-        for path, problem in problems_of(self.spec):
+        connection = document.get("connection")
+        substituted = self._substituted(document, ())
+        # Its references are resolved where a connection is made: secrets shall not be part of the pipeline.
+        self.spec = self._parse(substituted if connection is None else {**substituted, "connection": connection})
+        for path, problem in (*problems_of(self.spec), *_misplaced_options(self.spec)):
             raise self.error_at(path, problem)
 
     def error_at(self, path: KeyPath, problem: str, text_index: int | None = None) -> SpecError:
@@ -117,13 +124,16 @@ class SpecFile:
                 raise self._wrong((key,), f"{key} must be a text")
             if key in _SECTIONS and not isinstance(value, dict):
                 raise self._wrong((key,), f"{key} is a section: write [{key}]")
+        connection = self._connection(document)
         return model.Spec(
             file=self.file,
             name=document.get("name", self.file.stem),
             bootstrap=self._bootstrap
             or document.get("bootstrap")
             or self._environment.get("HEADRACE_BOOTSTRAP")
+            or self._profile_bootstrap(connection)
             or DEFAULT_BOOTSTRAP,
+            connection=connection,
             sources=self._several(model.Source, document, "source", model.ONLY_SOURCE),
             steps=self._steps(document, self._section(model.Step, document.get("transform", {}), ("transform",))),
             sinks=self._several(model.Sink, document, "sink", model.ONLY_SINK),
@@ -132,6 +142,29 @@ class SpecFile:
             spark=self._section(model.Spark, document.get("spark", {}), ("spark",)),
             checkpoint=document.get("checkpoint"),
         )
+
+    def _connection(self, document: dict[str, Any]) -> ConnectionOptions:
+        section = self._section(model.BrokerLogin, document.get("connection", {}), ("connection",))
+        found: dict[str, str] = {}
+        for name, value in msgspec.structs.asdict(section).items():
+            if value is None:
+                continue
+            if name in SECRETS and not is_reference(str(value)):
+                problem = f'a secret is not written into a pipeline: write {name} = "${{NAME}}", and export NAME'
+                raise self._wrong(("connection", name), problem)
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            is_relative = name in FILES and not text.startswith(("$", "/", "~"))
+            found[name] = str((self.file.parent / text).absolute()) if is_relative else text
+        return tuple(sorted(found.items()))
+
+    def _profile_bootstrap(self, connection: ConnectionOptions) -> str | None:
+        name = dict(connection).get("profile") or self._environment.get(PROFILE_VARIABLE)
+        if not name:
+            return None
+        try:
+            return str(read_profile(name, self._environment).get("bootstrap", "")) or None
+        except SettingsError as error:
+            raise self._wrong(("connection", "profile"), str(error)) from None
 
     def _several(self, kind: type[T], document: dict[str, Any], one: str, default: str) -> dict[str, T]:
         many = f"{one}s"
@@ -179,6 +212,18 @@ class SpecFile:
 
     def _wrong(self, path: KeyPath, problem: str) -> SpecError:
         return SpecError(self.file, line_of(self._places, path), problem)
+
+
+def _misplaced_options(spec: model.Spec) -> Iterator[tuple[KeyPath, str]]:
+    """Options of the connection: a value there is substituted, and stored with the state of the pipeline."""
+    parts: list[tuple[KeyPath, Mapping[str, object]]] = [
+        *((("sources", name), each.options) for name, each in spec.streams.items()),
+        *((("sinks", name), each.options) for name, each in spec.sinks.items() if each.topic is not None),
+    ]
+    for path, options in parts:
+        for name in options:
+            if connection_options({name: ""}):
+                yield (*path, "options", name), f"{name} belongs into [connection], which all brokers share"
 
 
 def _inner(text: str | None) -> KeyPath:

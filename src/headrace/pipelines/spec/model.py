@@ -161,6 +161,22 @@ class Spark(SpecSection, frozen=True, forbid_unknown_fields=True, kw_only=True):
     py_files: list[str] = []
 
 
+class BrokerLogin(SpecSection, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The section [connection]: how the brokers of a pipeline are connected to. Secrets are references, `${NAME}`."""
+
+    profile: str | None = None
+    user: str | None = None
+    password: str | None = None
+    mechanism: str | None = None
+    token: str | None = None
+    tls: bool | str | None = None
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    key_password: str | None = None
+    verify_hostname: bool | None = None
+
+
 class Spec(Struct, frozen=True, kw_only=True):
     """A whole pipeline. Relative paths in it start at the folder of `file`."""
 
@@ -173,6 +189,8 @@ class Spec(Struct, frozen=True, kw_only=True):
     errors: Errors
     trigger: Trigger
     spark: Spark
+    connection: tuple[tuple[str, str], ...] = ()
+    """The fields of [connection] that are given, with references unresolved."""
     checkpoint: str | None = None
 
     @property
