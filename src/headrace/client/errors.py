@@ -58,11 +58,13 @@ class NotAuthenticated(ClientError):
 
     ```python
     from headrace import Client, NotAuthenticated
+    from headrace.testing import Broker
 
-    try:
-        Client("broker.example.org:9093", user="alice", password="wrong", tls="ca.pem").publish("orders", "tea")
-    except NotAuthenticated as error:
-        print(error)
+    with Broker(users={"alice": "correct horse"}) as broker:
+        try:
+            Client(broker.bootstrap, user="alice", password="wrong").publish("orders", "tea")
+        except NotAuthenticated as error:
+            print(error)
     ```
     """
 

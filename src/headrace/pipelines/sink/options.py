@@ -10,7 +10,8 @@
 | `transactionTimeout` | `15m` | how long a batch may take until its commit is decided |
 | `batchBytes` | `1000000` | the largest record batch, before compression |
 | `lostTransactions` | `fail` | or `skip`: what to do if a transaction is gone whose commit was decided |
-| `profile`, `user`, `password`, `tls` … | | the connection: see `headrace.pipelines.connection_options` |
+| `user`, `password`, `mechanism`, `token`, `profile` | | the login: see `headrace.pipelines.connection_options` |
+| `tls`, `caFile`, `certFile`, `keyFile`, `keyPassword`, `verifyHostname` | | TLS |
 | `queryId`, `batchId` | | for batch writes: a write with the same two is done once, however often it is repeated |
 """
 

@@ -20,7 +20,9 @@
 | `kafka.request.timeout.ms` | 30 s | for one answer |
 | `kafka.default.api.timeout.ms` | 60 s | retrying while a broker is away |
 | `kafka.socket.connection.setup.timeout.ms` | 5 s | for connecting |
-| `profile`, `user`, `password`, `tls` … | | the connection: see `headrace.pipelines.connection_options` |
+| `user`, `password`, `mechanism`, `token`, `profile` | | the login: see `headrace.pipelines.connection_options` |
+| `tls`, `caFile`, `certFile`, `keyFile`, `keyPassword`, `verifyHostname` | | TLS |
+| `kafka.security.protocol` | `PLAINTEXT` | the only value: `tls` and `user` choose the others |
 
 Names are case-insensitive. An unknown name, a bad value and a contradiction raise `OptionError` with a sentence.
 `kafka.` settings that only tune a Java consumer are accepted and have no effect; those for TLS and SASL are refused,
