@@ -66,6 +66,19 @@ def test_every_command_uses_the_profile(home: Path) -> None:
     assert "emails" in run(home, "queue", "list", environment=chosen)[0]
 
 
+def test_a_profile_of_the_command_line_comes_before_the_environment(home: Path) -> None:
+    stale = {
+        "HEADRACE_BOOTSTRAP": "127.0.0.1:1",
+        "HEADRACE_USER": "bob",
+        "HEADRACE_PASSWORD": "x",
+        "HEADRACE_TLS": "on",
+    }
+    run(home, "topic", "list", "--profile", "prod", environment=stale)
+    run(home, "--profile", "prod", "cluster", "status", environment=stale)
+    _, error = run(home, "topic", "list", code=1, environment={**stale, "HEADRACE_PROFILE": "prod"})
+    assert "127.0.0.1:1" in error
+
+
 def test_the_environment_is_enough(home: Path, broker: Broker) -> None:
     variables = {
         "HEADRACE_BOOTSTRAP": broker.bootstrap,
@@ -86,7 +99,8 @@ def test_what_does_not_fit_is_said(home: Path, broker: Broker) -> None:
     assert "has no profile prd; did you mean prod?" in error
     _, error = run(home, "topic", "list", "--bootstrap", broker.bootstrap, code=1)
     assert "expects TLS: set HEADRACE_TLS=true" in error
-    _, error = run(home, "topic", "list", "--profile", "prod", code=2, environment={"HEADRACE_CA_FILE": __file__})
+    wrong = {"HEADRACE_PROFILE": "prod", "HEADRACE_CA_FILE": __file__}
+    _, error = run(home, "topic", "list", code=2, environment=wrong)
     assert "has no certificate" in error
 
 

@@ -13,20 +13,29 @@ from typing import Annotated, Any
 import typer
 
 from headrace.config.client_connection import PROFILE_VARIABLE, VARIABLES
-from headrace.config.profiles import read_profile
+from headrace.config.profiles import COMMANDS, read_profile
 
 _PROFILE, _BOOTSTRAP = "profile", "bootstrap"
 _ADDRESSES = (_BOOTSTRAP, "http")
+_LOGINS = ("password", "token", *COMMANDS)
 
 
-def use_profile(name: str | None) -> str | None:
-    """Let all connections of this process use a profile. What the environment says already is not changed."""
-    if name:
+def use_profile(context: typer.Context, parameter: typer.CallbackParam, name: str | None) -> str | None:
+    """Let all connections of this process use a profile. One that is named on the command line comes before other
+    variables of the environment, which are removed where the profile says something else."""
+    if not name:
+        return name
+    found = read_profile(name, os.environ)
+    source = context.get_parameter_source(str(parameter.name))
+    if source is not None and source.name == "COMMANDLINE":
         os.environ[PROFILE_VARIABLE] = name
-        found = read_profile(name, os.environ)
-        for field in _ADDRESSES:
-            if found.get(field):
-                os.environ.setdefault(VARIABLES[field], str(found[field]))
+        if any(each in found for each in _LOGINS):
+            found = {**dict.fromkeys(_LOGINS), **found}
+        for field in found:
+            os.environ.pop(VARIABLES.get(field, ""), None)
+    for field in _ADDRESSES:
+        if found.get(field):
+            os.environ.setdefault(VARIABLES[field], str(found[field]))
     return name
 
 

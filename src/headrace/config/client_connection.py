@@ -1,7 +1,10 @@
 """Where a client connects to and as whom: arguments, then the environment, then a profile, then defaults.
 
-Each field is taken from the first of these that has it. Texts of arguments may be references, `${NAME}`, to variables
-of the environment: they are resolved here, in the process that connects, so that they can be sent and shown unresolved.
+Each field is taken from the first of these that has it. A profile that is named by an argument comes before the
+environment; one that is named by `HEADRACE_PROFILE`, after it.
+
+Texts of arguments may be references, `${NAME}`, to variables of the environment. They are resolved here, in the process
+that connects, so that they can be sent and shown unresolved.
 """
 
 import os
@@ -33,6 +36,7 @@ VARIABLES = {
 """The environment variable of each field."""
 CREDENTIAL_FIELDS = tuple(name for name in VARIABLES if name not in ("bootstrap", "http", "access_key"))
 
+_SECRETS = ("password", "token", *COMMANDS)
 _BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
@@ -53,7 +57,7 @@ def resolve_connection(
     Raises `SettingsError`.
     """
     environment = os.environ if environment is None else environment
-    found = _merged(profile or environment.get(PROFILE_VARIABLE), given, environment)
+    found = _merged(profile, given, environment)
     tls, ca_file = _tls(found.get("tls"))
     credentials = Credentials(
         user=found.get("user", ""),
@@ -81,23 +85,32 @@ def _merged(profile: str | None, given: Mapping[str, Any], environment: Mapping[
     for name in given:
         if name not in VARIABLES:
             raise SettingsError(f"a connection has no {name}: it has {', '.join(VARIABLES)}")
-    merged = read_profile(profile, environment) if profile else {}
-    named = {name: environment[variable] for name, variable in VARIABLES.items() if environment.get(variable)}
-    chosen = {
+    arguments = {
         name: expanded(value, environment, name) if isinstance(value, str) else value
         for name, value in given.items()
         if value is not None
     }
-    over = {**named, **chosen}
-    if {"password", "token"} & over.keys():
-        # A way of authentication replaces the other one of the profile.
-        merged = {name: value for name, value in merged.items() if name not in ("password", "token", *COMMANDS)}
-    merged |= over
+    named = {name: environment[variable] for name, variable in VARIABLES.items() if environment.get(variable)}
+    if profile:
+        # Chosen here, so its credentials are not sent to a broker that a variable happens to name.
+        merged = _over(named, read_profile(profile, environment))
+    elif default := environment.get(PROFILE_VARIABLE):
+        merged = _over(read_profile(default, environment), named)
+    else:
+        merged = named
+    merged = _over(merged, arguments)
     if command := merged.pop("password_command", ""):
-        merged.setdefault("password", output_of(command))
+        merged["password"] = output_of(command)
     if command := merged.pop("token_command", ""):
-        merged.setdefault("token", _TokenCommand(command))
+        merged["token"] = _TokenCommand(command)
     return merged
+
+
+def _over(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+    """Both, with `upper` first. A secret replaces any other way to log in of `lower`."""
+    if any(upper.get(name) for name in _SECRETS):
+        lower = {name: value for name, value in lower.items() if name not in _SECRETS}
+    return {**lower, **upper}
 
 
 class _TokenCommand:

@@ -59,8 +59,17 @@ def test_arguments_win_over_the_environment_and_that_over_the_profile(home: dict
     assert (argument.bootstrap, argument.credentials.user) == ("third:1", "carol")
 
 
+def test_a_profile_that_is_chosen_here_is_an_argument(home: dict[str, str]) -> None:
+    """Its password is not sent to a broker that a variable happens to name."""
+    stale = {"HEADRACE_BOOTSTRAP": "other:1", "HEADRACE_USER": "bob", "HEADRACE_TOKEN": "t", "HEADRACE_TLS": "true"}
+    found = resolve_connection(profile="prod", environment=home | stale)
+    assert (found.bootstrap, found.credentials.user) == ("broker:9093", "alice")
+    assert found.credentials.password == "from-the-environment"
+    assert found.credentials.uses_tls
+
+
 def test_a_token_of_the_environment_replaces_the_password_of_the_profile(home: dict[str, str]) -> None:
-    found = resolve_connection(profile="prod", environment=home | {"HEADRACE_TOKEN": "t"})
+    found = resolve_connection(environment=home | {PROFILE_VARIABLE: "prod", "HEADRACE_TOKEN": "t"})
     assert found.credentials.mechanism == "OAUTHBEARER"
     assert found.credentials.token is not None
     assert found.credentials.token() == "t"
