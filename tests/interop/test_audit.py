@@ -15,11 +15,15 @@ import boto3
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
     NewTopic,
+    ResourcePatternType,
     ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
@@ -139,6 +143,51 @@ def test_changes_are_recorded_with_names_and_outcomes(audited: AuditedBroker) ->
     }
     assert found[0]["request"]["settings"] == {"retention.ms": "3600000"}
     assert found[1]["request"]["settings"] == {"retention.ms": "7200000"}
+
+
+def test_a_denial_names_the_rule() -> None:
+    with audited_broker() as running:
+        running.create("orders")
+        failed: list[Any] = []
+        producer = Producer(running.conf("bob"))
+        for _ in range(3):
+            producer.produce("orders", b"x", on_delivery=lambda error, _: failed.append(error))
+            assert producer.flush(30) == 0
+        assert {each.name() for each in failed} == {"TOPIC_AUTHORIZATION_FAILED"}
+        denied = running.wait_for(principal="User:bob", outcome="denied")
+        assert (denied["type"], denied["subject"]) == ("dev.headrace.authorization", "topic/orders")
+        data = denied["data"]
+        assert (data["host"], data["clientId"], data["granted"]) == ("127.0.0.1", "bob-app", False)
+        assert data["rule"].startswith("no rule allows User:bob from 127.0.0.1 to ")
+        deny = AclBinding(
+            ResourceType.TOPIC,
+            "orders",
+            ResourcePatternType.LITERAL,
+            "User:bob",
+            "*",
+            AclOperation.ALL,
+            AclPermissionType.DENY,
+        )
+        for done in running.admin.create_acls([deny]).values():
+            done.result(30)
+        producer.produce("orders", b"x")
+        assert producer.flush(30) == 0
+        rules = lambda: {each["data"]["rule"] for each in running.events(principal="User:bob", outcome="denied")}  # noqa: E731
+        until(lambda: "a rule denies it: deny User:bob all on topic orders" in rules(), "the rule that denies it")
+        added = running.wait_for(action="CreateAcls")["data"]
+        assert (added["principal"], added["resourceName"], added["outcome"]) == ("User:admin", "orders", "success")
+        assert added["request"]["acl"]["permission"] == "DENY"
+
+
+def test_reading_needs_a_permission(audited: AuditedBroker) -> None:
+    audited.create("before-reading")
+    audited.wait_for(resourceName="before-reading")
+    consumer = Consumer(audited.conf("bob", group_id="bobs"))
+    consumer.assign([TopicPartition("__audit", 0, 0)])
+    message = consumer.poll(30)
+    consumer.close()
+    assert message is not None
+    assert message.error().name() == "TOPIC_AUTHORIZATION_FAILED"
 
 
 def test_a_topic_that_is_created_by_its_first_use_is_recorded(audited: AuditedBroker) -> None:
@@ -301,8 +350,11 @@ def test_the_classes_are_changed_while_the_broker_runs(audited: AuditedBroker) -
     audited.create("seen")
     audited.wait_for(resourceName="seen")
     assert audited.events(resourceName="unseen") == []
-    (switched_off,) = audited.events(action="IncrementalAlterConfigs", resourceType="BROKER", outcome="success")
-    assert switched_off["data"]["request"]["settings"] == {"audit.enable": "false"}
+    switched = audited.events(action="IncrementalAlterConfigs", resourceType="BROKER", outcome="success")
+    assert [each["data"]["request"]["settings"] for each in switched] == [
+        {"audit.enable": "false"},
+        {"audit.enable": "auto"},
+    ]
 
 
 # -- the commands, on a broker without users

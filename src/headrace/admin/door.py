@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headrace.admin import secure, users  # noqa: F401  They register their routes.
+from headrace.admin.audit import recorded
 from headrace.admin.errors import AdminError, admin_error, forbidden, unauthorized
 from headrace.admin.login import authenticate, is_local
 from headrace.admin.routes import PREFIX, ROUTES, AdminRequest, AdminRoute, Reply
@@ -70,7 +71,7 @@ async def _answer(services: AdminServices, route: AdminRoute, request: Request) 
     if route.method == "POST" and request.headers.get("content-type", "").partition(";")[0].strip() != _JSON:
         raise AdminError(415, "unsupported_media_type", f"the body must have the content type {_JSON}")
     body = await _body(request)
-    return await route.handler(AdminRequest(services, subject, request.path_params, body))
+    return await recorded(route, AdminRequest(services, subject, request.path_params, body))
 
 
 def _check(services: AdminServices, route: AdminRoute, request: Request, subject: Subject) -> None:

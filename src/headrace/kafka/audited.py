@@ -49,14 +49,22 @@ def route(api_key: int, api_version: int) -> Route | None:
 
 def _change(handler: Handle) -> Handle:
     def handle(ctx: Context, request: Any) -> Any:
-        audit = ctx.services.security.audit
-        if not audit.wants(AuditClass.ADMIN, ctx.peer.subject.principal):
-            return handler(ctx, request)
-        if audit.is_blocking and ctx.header.api_key not in _NEVER_WAIT:
+        was_wanted = _is_wanted(ctx)
+        if was_wanted and ctx.services.security.audit.is_blocking and ctx.header.api_key not in _NEVER_WAIT:
             return _when_room(handler, ctx, request)
-        return _noted(handler(ctx, request), lambda answer: _record(ctx, request, answer))
+
+        def note(answer: Any) -> None:
+            # A request that switches the audit log on or off is recorded.
+            if was_wanted or _is_wanted(ctx):
+                _record(ctx, request, answer)
+
+        return _noted(handler(ctx, request), note)
 
     return handle
+
+
+def _is_wanted(ctx: Context) -> bool:
+    return ctx.services.security.audit.wants(AuditClass.ADMIN, ctx.peer.subject.principal)
 
 
 def _creating(handler: Handle) -> Handle:
@@ -66,7 +74,7 @@ def _creating(handler: Handle) -> Handle:
         result = handler(ctx, request)
         if not isinstance(result, CoroutineType):
             return result
-        if not ctx.services.security.audit.wants(AuditClass.ADMIN, ctx.peer.subject.principal):
+        if not _is_wanted(ctx):
             return result
         topics = ctx.services.metadata.image.topics
         missing = [name for name in wanted_topics(request) if TopicName(name) not in topics]

@@ -20,6 +20,8 @@ from headrace.security.subject import Subject
 
 log = logging.getLogger(__name__)
 
+__all__ = ["Denial", "Security"]
+
 
 class Security:
     def __init__(self, audit: AuditLog | None = None) -> None:

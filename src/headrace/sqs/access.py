@@ -81,7 +81,9 @@ class QueueAccess:
             return
         action, operation, queue = wanted.action, wanted.operation, wanted.queue
         kind = ResourceType.TOPIC
-        self._security.denied(caller.subject, caller.user_agent, action, operation, kind, queue, reason=reason)
+        # For the audit log: the ACL that denies it or is missing, unless the queue's policy has decided.
+        rule = _OWN_WORDS[reason] if reason == _POLICY_DENIES else ""
+        self._security.denied(caller.subject, caller.user_agent, action, operation, kind, queue, reason=rule)
         if reason == _POLICY_DENIES and not _acl_allows(authorizer, caller, AclOperation.DESCRIBE, queue):
             # That the queue has a policy would show that it exists.
             reason = _NOTHING_ALLOWS

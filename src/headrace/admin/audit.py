@@ -1,0 +1,53 @@
+"""The audit log of the HTTP API: each request that changes something, with its outcome and without its body."""
+
+from typing import Any
+
+from headrace.admin.errors import AdminError, admin_error
+from headrace.admin.routes import PREFIX, AdminRequest, AdminRoute, Reply
+from headrace.model.errors import HeadraceError
+from headrace.security.audit.event import AuditClass, clip
+
+_READS = "GET"
+_INTERNAL_ERROR = "internal_error"
+
+
+async def recorded(route: AdminRoute, request: AdminRequest) -> Reply:
+    """Carry out a request, and record it if it changes something. A request that switches the log on is recorded."""
+    if route.method == _READS:
+        return await route.handler(request)
+    audit, principal = request.services.security.audit, request.subject.principal
+    was_wanted = audit.wants(AuditClass.ADMIN, principal)
+    if was_wanted:
+        await audit.room()
+    code, value = "", None
+    try:
+        reply = await route.handler(request)
+        value = reply.value
+        return reply
+    except AdminError as error:
+        code = error.code
+        raise
+    except HeadraceError as error:
+        code = admin_error(error).code
+        raise
+    except Exception:
+        code = _INTERNAL_ERROR
+        raise
+    finally:
+        if was_wanted or audit.wants(AuditClass.ADMIN, principal):
+            _record(route, request, code, value)
+
+
+def _record(route: AdminRoute, request: AdminRequest, code: str, value: Any) -> None:
+    user = request.parameters.get("name")
+    key_id = request.parameters.get("id") or getattr(value, "id", None)
+    request.services.security.audit.changed(
+        request.subject,
+        "",
+        f"{route.method} {PREFIX}{route.path}",
+        resource_type=route.needs.resource.resource_type.name if user is None else "USER",
+        resource_name=route.needs.resource.name if user is None else user,
+        operation=route.needs.operation.name,
+        error=code,
+        details={"key": clip(str(key_id))} if key_id else None,
+    )
