@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from pathlib import Path
 
 from headrace.app.audit_file import AuditFile
@@ -25,7 +26,7 @@ _LINGER_S = 0.05
 _EVENTS_PER_WRITE = 500
 _BYTES_PER_WRITE = 512 * 1024
 _RETRY_DELAY_S = ExponentialDelay(0.1, 5.0)
-_LAST_WRITE_S = 5.0
+_LAST_WRITES_S = 5.0
 
 
 class AuditWriter:
@@ -45,6 +46,7 @@ class AuditWriter:
         self._number = 0
         """The number of the oldest event in the buffer: a retry gives an event the same id."""
         self._is_failing = False
+        self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -52,35 +54,46 @@ class AuditWriter:
 
     async def stop(self) -> None:
         """Write what is left, unless that takes too long."""
-        if self._task is not None:
+        if self._task is None:
+            return
+        self._stopping.set()
+        self._audit.close_windows()
+        self._audit.has_work.set()
+        done, _ = await asyncio.wait((self._task,), timeout=_LAST_WRITES_S)
+        if not done:
             self._task.cancel()
             await asyncio.wait((self._task,))
-        self._audit.close_windows()
-        try:
-            async with asyncio.timeout(_LAST_WRITE_S):
-                while self._audit.peek(1):
-                    await self._write()
-        except (HeadraceError, TimeoutError) as error:
             lost = len(self._audit.peek(self._audit.rules.buffer_max_events))
-            log.warning("%d events of the audit log could not be written before the broker stopped: %s", lost, error)
+            log.warning("%d events of the audit log could not be written before the broker stopped", lost)
 
     async def _run(self) -> None:
         delays = RetryDelays(_RETRY_DELAY_S)
         while True:
             await self._audit.has_work.wait()
-            await asyncio.sleep(_LINGER_S)
+            await self._pause(_LINGER_S)
             self._audit.sweep()
             try:
                 while self._audit.peek(1):
                     await self._write()
             except (HeadraceError, TimeoutError) as error:
                 self._failed(error)
-                await asyncio.sleep(delays.next())
+                await self._pause(delays.next())
             except Exception:
                 log.exception("the audit log cannot be written")
-                await asyncio.sleep(delays.next())
+                await self._pause(delays.next())
             else:
                 delays = RetryDelays(_RETRY_DELAY_S)
+                if self._stopping.is_set():
+                    return
+
+    async def _pause(self, delay_s: float) -> None:
+        """Sleep, but not for long while the broker stops."""
+        if self._stopping.is_set():
+            await asyncio.sleep(min(delay_s, _LINGER_S))
+        else:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(delay_s):
+                    await self._stopping.wait()
 
     async def _write(self) -> None:
         events = self._encoded(self._audit.peek(_EVENTS_PER_WRITE))
