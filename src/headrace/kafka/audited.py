@@ -158,10 +158,11 @@ def _record_use(ctx: Context, kind: AuditClass, need: Need, request: Any) -> Non
     audit = ctx.services.security.audit
     if not request.topics or _is_replica(request) or not audit.is_sampled():
         return
-    action, client_id = api_name(ctx.header.api_key), ctx.header.client_id or ""
+    subject, client_id = ctx.peer.subject, ctx.header.client_id or ""
+    action = api_name(ctx.header.api_key)
     for topic in _topics(ctx, request):
         if ctx.shows(need, topic):
-            audit.used(kind, ctx.peer.subject, client_id, action, topic)
+            audit.used(kind, subject, client_id, action, topic)
 
 
 def _is_replica(request: Any) -> bool:

@@ -95,6 +95,12 @@ class _Window:
     first_ms: int = 0
     last_ms: int = 0
 
+    def add(self, time_ms: int) -> None:
+        if not self.count:
+            self.first_ms = time_ms
+        self.count += 1
+        self.last_ms = time_ms
+
 
 class AuditLog:
     def __init__(self, wall_ms: Callable[[], int], sample: Callable[[], float] = lambda: 0.0) -> None:
@@ -107,7 +113,7 @@ class AuditLog:
         self._sample = sample
         self._buffer: deque[AuditEvent | AuditGap] = deque()
         self._gap: AuditGap | None = None
-        self._windows: dict[tuple[str, ...], _Window] = {}
+        self._windows: dict[tuple[object, ...], _Window] = {}
         self._room = asyncio.Event()
 
     # -- what is recorded
@@ -154,6 +160,11 @@ class AuditLog:
 
     def used(self, kind: AuditClass, subject: Subject, client_id: str, action: str, topic: str) -> None:
         """Record that a client wrote to a topic or read from it."""
+        key = (kind, subject, client_id, action, topic)
+        window = self._windows.get(key)
+        if window is not None:
+            window.add(self._wall_ms())
+            return
         if not self.wants(kind, subject.principal) or not self.rules.includes_topic(topic):
             return
         self._count(
@@ -167,7 +178,8 @@ class AuditLog:
                 resource_type="TOPIC",
                 resource_name=clip(topic),
                 operation="WRITE" if kind is AuditClass.PRODUCE else "READ",
-            )
+            ),
+            key,
         )
 
     def is_sampled(self) -> bool:
@@ -264,21 +276,20 @@ class AuditLog:
     def _is_full(self) -> bool:
         return len(self._buffer) >= self.rules.buffer_max_events
 
-    def _count(self, event: AuditEvent) -> None:
+    def _count(self, event: AuditEvent, key: tuple[object, ...] | None = None) -> None:
         """Record the first event of its key, and count those that follow within a second."""
-        window = self._windows.get(event.key)
+        key = key or event.key
+        window = self._windows.get(key)
         if window is None and len(self._windows) >= _WINDOWS_MAX:
             event = event.generalized()
-            window = self._windows.get(event.key)
+            key = event.key
+            window = self._windows.get(key)
         if window is None:
-            window = self._windows[event.key] = _Window(event, event.time_ms + _WINDOW_MS)
+            window = self._windows[key] = _Window(event, event.time_ms + _WINDOW_MS)
             self.has_work.set()
             if self._put(event):
                 return
-        if not window.count:
-            window.first_ms = event.time_ms
-        window.count += 1
-        window.last_ms = event.time_ms
+        window.add(event.time_ms)
 
     def _put(self, event: AuditEvent) -> bool:
         """Append the event, or drop it; False if the buffer is full and nothing may be dropped."""
