@@ -6,7 +6,6 @@ place, so that a flood of half-done handshakes costs bounded memory.
 """
 
 import asyncio
-import errno
 import logging
 import socket
 import ssl
@@ -26,7 +25,7 @@ SHUTDOWN_TIMEOUT_S = 1.0
 _ALERT_LINGER_S = 0.5
 """How long a client has to read why its handshake failed."""
 _RETRY_ACCEPT_S = 0.1
-_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_ACCEPTS_AT_A_TIME = 64
 _IPV4_MAPPED = "::ffff:"
 
 
@@ -65,9 +64,11 @@ class TlsListener:
         self._context = context
         self._make_protocol = make_protocol
         self._handshakes = handshakes
-        loop = asyncio.get_running_loop()
-        self._accepting = [loop.create_task(self._accept(each), name="tls-accept") for each in sockets]
-        self._connecting: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._connecting: dict[asyncio.Task[None], socket.socket] = {}
+        self._is_closed = False
+        for each in sockets:
+            self._watch(each)
 
     @classmethod
     async def bind(
@@ -99,31 +100,46 @@ class TlsListener:
 
     async def close(self) -> None:
         """Accept no more connections, and end the handshakes in progress."""
-        tasks = (*self._accepting, *self._connecting)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self._is_closed = True
         for each in self._sockets:
+            self._loop.remove_reader(each)
             each.close()
+        connecting = dict(self._connecting)
+        for task in connecting:
+            task.cancel()
+        await asyncio.gather(*connecting, return_exceptions=True)
+        for task, accepted in connecting.items():
+            # One that was cancelled before it began has not closed its socket.
+            if task.cancelled():
+                accepted.close()
 
-    async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
+    def _watch(self, listening: socket.socket) -> None:
+        if not self._is_closed:
+            self._loop.add_reader(listening, self._accept, listening)
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(_ACCEPTS_AT_A_TIME):
             try:
-                accepted, peer = await loop.sock_accept(listening)
+                accepted, peer = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
             except OSError as error:
-                if error.errno in _EXHAUSTED:
-                    self._handshakes.failures.note(
-                        "this broker", f"cannot accept connections: {error.strerror}", logging.ERROR
-                    )
-                    await asyncio.sleep(_RETRY_ACCEPT_S)
-                continue
-            task = loop.create_task(self._connect(accepted, str(peer[0]).removeprefix(_IPV4_MAPPED)))
-            self._connecting.add(task)
-            task.add_done_callback(self._connecting.discard)
+                self._pause(listening, error)
+                return
+            accepted.setblocking(False)
+            task = self._loop.create_task(self._connect(accepted, str(peer[0]).removeprefix(_IPV4_MAPPED)))
+            self._connecting[task] = accepted
+            task.add_done_callback(self._connecting.pop)
+
+    def _pause(self, listening: socket.socket, error: OSError) -> None:
+        """Accept nothing for a moment: no file descriptor is left, or no memory."""
+        text = f"cannot accept connections: {error.strerror}"
+        self._handshakes.failures.note("this broker", text, logging.ERROR)
+        self._loop.remove_reader(listening)
+        self._loop.call_later(_RETRY_ACCEPT_S, self._watch, listening)
 
     async def _connect(self, accepted: socket.socket, address: str) -> None:
-        handshakes, loop = self._handshakes, asyncio.get_running_loop()
+        handshakes, loop = self._handshakes, self._loop
         has_failed = False
 
         def failed(reason: str) -> None:
