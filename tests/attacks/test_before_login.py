@@ -164,10 +164,14 @@ def test_a_request_in_place_of_the_proof(client: Client) -> None:
 
 def test_an_idle_client_that_does_not_authenticate_is_closed() -> None:
     settings = {"request.read.timeout.ms": 1000}
-    with Broker(users={"alice": PASSWORD}, settings=settings) as broker:
-        with Client(broker.bootstrap) as silent, Client(broker.bootstrap) as chatty, Client(broker.bootstrap) as good:
-            assert good.log_in("SCRAM-SHA-256").error_code == Error.none
-            assert chatty.call(API_VERSIONS, 0).error_code == Error.none
-            assert silent.wait_closed(SOON_S)
-            assert chatty.wait_closed(SOON_S)
-            assert good.call(METADATA, 4, topics=[]).brokers
+    with (
+        Broker(users={"alice": PASSWORD}, settings=settings) as broker,
+        Client(broker.bootstrap) as silent,
+        Client(broker.bootstrap) as chatty,
+        Client(broker.bootstrap) as good,
+    ):
+        assert good.log_in("SCRAM-SHA-256").error_code == Error.none
+        assert chatty.call(API_VERSIONS, 0).error_code == Error.none
+        assert silent.wait_closed(SOON_S)
+        assert chatty.wait_closed(SOON_S)
+        assert good.call(METADATA, 4, topics=[]).brokers
