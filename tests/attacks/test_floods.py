@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from urllib.request import urlopen
 
 import pytest
 
@@ -104,6 +105,20 @@ def test_half_done_handshakes_are_bounded() -> None:
     settings = {"max.pending.connections": MOST, "max.pending.connections.per.ip": MOST_PER_IP}
     with Broker(tls=True, users={"alice": PASSWORD}, settings=settings) as broker:
         _assert_bounded(broker, CLIENT_HELLO_BEGINS)
+
+
+def test_half_done_handshakes_of_https_are_bounded() -> None:
+    settings = {"max.pending.connections": MOST, "max.pending.connections.per.ip": MOST_PER_IP}
+    with Broker(tls=True, settings=settings) as broker:
+        address = broker.http_url.removeprefix("https://")
+        crowd = silent_connections(address, 4 * MOST_PER_IP, CLIENT_HELLO_BEGINS)
+        try:
+            until(lambda: count_open(crowd) <= MOST_PER_IP, lambda: f"{count_open(crowd)} are open", 10)
+            with urlopen(broker.http_url, b"Action=ListQueues", context=trusting(broker)) as answer:
+                assert answer.status == 200
+        finally:
+            for each in crowd:
+                each.close()
 
 
 def test_connections_without_a_login_are_bounded() -> None:

@@ -6,6 +6,7 @@ bodies themselves, in parts and with limits of their own: a body that no applica
 """
 
 import asyncio
+import logging
 import ssl
 from contextlib import suppress
 from email.utils import formatdate
@@ -16,11 +17,14 @@ from headrace.config.broker import BrokerSettings
 from headrace.kafka.server import why_not_listening
 from headrace.model.errors import StartupError
 from headrace.model.image import Endpoint
+from headrace.observe.repeated_log import RepeatedLog
+from headrace.security.tls.listener import PendingHandshakes, TlsListener
+
+log = logging.getLogger(__name__)
 
 _BACKLOG = 1024
 _SWEEP_EVERY_S = 1.0
 _CLOSE_TIMEOUT_S = 1.0
-_TLS_HANDSHAKE_TIMEOUT_S = 10.0
 
 
 class HttpServer:
@@ -33,40 +37,46 @@ class HttpServer:
         self._closed = asyncio.Event()
         """Set each time that a connection is closed."""
         self._state = HttpServerState(app, settings.max_connections, on_closed=self._closed.set)
-        self._server: asyncio.Server | None = None
+        self._failures = RepeatedLog(log)
+        self._handshakes = PendingHandshakes(
+            settings.max_pending_connections, settings.max_pending_connections_per_ip, self._failures
+        )
+        self._server: asyncio.Server | TlsListener | None = None
         self._sweeper: asyncio.Task[None] | None = None
 
     async def start(self, listen: Endpoint, *, may_move: bool) -> Endpoint:
         """Listen, and return the bound address. With `may_move` a free port replaces one that is in use."""
         self._set_date()
         try:
-            server = await self._bind(listen.host, listen.port)
+            port = await self._bind(listen.host, listen.port)
         except OSError as error:
             if not may_move or not listen.port:
                 raise StartupError(why_not_listening(listen, error, "--http-listen")) from error
-            server = await self._bind(listen.host, 0)
-        self._server = server
+            port = await self._bind(listen.host, 0)
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep(), name="http-sweeper")
-        return Endpoint(listen.host, server.sockets[0].getsockname()[1])
+        return Endpoint(listen.host, port)
 
-    async def _bind(self, host: str, port: int) -> asyncio.Server:
+    async def _bind(self, host: str, port: int) -> int:
+        """Listen, and return the bound port."""
         state = self._state
-        return await asyncio.get_running_loop().create_server(
-            lambda: HttpServerConnection(state),
-            host or None,
-            port,
-            backlog=_BACKLOG,
-            ssl=self._tls,
-            ssl_handshake_timeout=None if self._tls is None else _TLS_HANDSHAKE_TIMEOUT_S,
-            # A client that keeps its connection open, as pools do, does not answer the end of a TLS session.
-            ssl_shutdown_timeout=None if self._tls is None else _CLOSE_TIMEOUT_S,
-        )
+
+        def make_connection() -> HttpServerConnection:
+            return HttpServerConnection(state)
+
+        if self._tls is not None:
+            self._server = listener = await TlsListener.bind(
+                host or None, port, _BACKLOG, self._tls, make_connection, self._handshakes
+            )
+            return listener.port
+        loop = asyncio.get_running_loop()
+        self._server = server = await loop.create_server(make_connection, host or None, port, backlog=_BACKLOG)
+        return int(server.sockets[0].getsockname()[1])
 
     async def stop(self, timeout_s: float) -> None:
         """Accept no more requests, wait at most `timeout_s` for the responses in progress, then close."""
         state = self._state
-        if self._server is not None:
-            self._server.close()
+        if self._server is not None and (closing := self._server.close()) is not None:
+            await closing
         if self._sweeper is not None:
             self._sweeper.cancel()
             with suppress(asyncio.CancelledError):
@@ -101,6 +111,7 @@ class HttpServer:
         while True:
             await asyncio.sleep(_SWEEP_EVERY_S)
             self._set_date()
+            self._failures.flush()
             for connection in tuple(self._state.connections):
                 connection.enforce_timeouts(loop.time(), stall_s=stall_s, idle_s=idle_s)
 
