@@ -84,7 +84,7 @@ class Authentication:
         is_same = not self.has_authenticated or mechanism == self.mechanism
         exchange = self._mechanisms.begin(mechanism) if mechanism in self.enabled and is_same else None
         if self.stage not in (Stage.HANDSHAKE, Stage.DONE) or exchange is None:
-            self.fail(f"asked for {mechanism!r:.40}, which is not possible at this point")
+            self.fail("sent a SaslHandshake in the middle of an exchange, or for another mechanism than before")
             return False
         self._exchange = exchange
         self.mechanism = mechanism

@@ -31,7 +31,7 @@ def sasl_handshake(ctx: Context, request: "SaslHandshakeRequest") -> "SaslHandsh
     error = ErrorCode.none
     if request.mechanism not in authentication.enabled:
         error = ErrorCode.unsupported_sasl_mechanism
-        authentication.fail(f"asked for the SASL mechanism {request.mechanism!r:.40}, which its listener has not")
+        authentication.fail("asked for a SASL mechanism that its listener does not offer")
     elif not authentication.begin(request.mechanism, with_raw_tokens=ctx.version == 0):
         error = ErrorCode.illegal_sasl_state
     return make(ctx.schema.SaslHandshakeResponse, error_code=error, mechanisms=authentication.enabled)
