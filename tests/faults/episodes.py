@@ -54,11 +54,12 @@ def run(
     is_small: bool = False,
     topic_settings: Mapping[str, str] | None = None,
     others: Mapping[str, Fault] | None = None,
+    check: Callable[[Testbed], None] | None = None,
     say: Callable[[str], None],
 ) -> Verdict:
     """These faults in this order, with rests between them in which all must come right again.
 
-    `others` are faults of a test's own, by name.
+    `others` are faults of a test's own, by name; `check` is called after each fault.
     """
     known = {name: fault for name, (fault, _) in (FAULTS | ROLLING).items()} | dict(others or {})
     for need, reason in bed.lacks.items():
@@ -79,6 +80,8 @@ def run(
             recovered_s = bed.recover()
             record.note("end", f"{name}: {whom}")
             await_progress(crowd)
+            if check is not None:
+                check(bed)
             say(f"{number}: {name} ({whom}) for {lasted_s:.1f} s, all in sync after {recovered_s:.1f} s")
         verdict = conclude(scene, crowd, say)
         say(str(verdict))

@@ -14,6 +14,7 @@ from types import TracebackType
 
 import pytest
 
+from headrace.security.tls.dev_certificates import make_dev_certificates
 from headrace.testing.cluster import ClusterProcesses
 from headrace.testing.etcd import EtcdProcess, free_port, is_installed
 from headrace.testing.process import BrokerProcess
@@ -23,6 +24,7 @@ from tests.faults.networks import Network, NotPossible
 
 BROKERS = (1, 2, 3)
 SETTINGS: dict[str, object] = {
+    "insecure": True,
     "broker.session.timeout.ms": 6000,
     "replica.lag.time.max.ms": 4000,
     "group.initial.rebalance.delay.ms": 500,
@@ -43,17 +45,23 @@ class _Cluster(ClusterProcesses):
     """Brokers that run where the testbed says."""
 
     def __init__(self, bed: "Testbed", settings: Mapping[str, object], etcd: EtcdProcess) -> None:
-        super().__init__(bed.folder / "cluster", brokers=len(BROKERS), settings=settings, etcd=etcd)
+        certificates = bed.folder / "certificates" if bed.is_secured else None
+        super().__init__(
+            bed.folder / "cluster", brokers=len(BROKERS), settings=settings, etcd=etcd, certificates=certificates
+        )
         self._bed = bed
+        if certificates is not None:
+            make_dev_certificates(certificates, hosts=bed.hosts)
 
     def _make(self, broker_id: int, rack: str) -> BrokerProcess:
         bed, name = self._bed, node(broker_id)
-        host = "127.0.0.1" if bed.network is None else bed.network.address(name)
+        host, port = bed.host(broker_id), free_port()
+        own = {"http.listen": f"{host}:{free_port()}", "sqs.access.keys": SQS_KEY, **self._secured(port, host)}
         made = self.brokers[broker_id] = BrokerProcess(
             bed.data_dir(broker_id),
             host=host,
-            port=free_port(),
-            settings={"http.listen": f"{host}:{free_port()}", "sqs.access.keys": SQS_KEY, **self._settings},
+            port=port,
+            settings={**own, **self._settings},
             args=["--etcd", self.etcd.endpoint, "--broker-id", str(broker_id), "--rack", f"rack-{broker_id}"],
             env={**bed.env, **bed.clock_env(broker_id)},
             prefix=[] if bed.network is None else bed.network.prefix(name),
@@ -79,12 +87,17 @@ class Testbed:
         with_disks: bool = True,
         with_network: bool = True,
         with_clock: bool = False,
+        is_secured: bool = False,
         env: Mapping[str, str] | None = None,
     ) -> None:
-        """`env` is for the brokers' processes when they are first started."""
+        """With `is_secured` brokers talk to each other over TLS and log in with SCRAM.
+
+        `env` is for the brokers' processes when they are first started.
+        """
         if not is_installed():
             pytest.skip("etcd is not installed")
         self.folder = folder
+        self.is_secured = is_secured
         self.lacks: dict[str, str] = {}
         """What cannot be done here, and why."""
         self.network: Network | None = None
@@ -151,6 +164,13 @@ class Testbed:
 
     def _home(self, name: str) -> Path:
         return self.disks[name].folder if name in self.disks else self.folder / name
+
+    def host(self, broker_id: int) -> str:
+        return "127.0.0.1" if self.network is None else self.network.address(node(broker_id))
+
+    @property
+    def hosts(self) -> list[str]:
+        return [self.host(broker_id) for broker_id in BROKERS]
 
     def data_dir(self, broker_id: int) -> Path:
         return self._home(node(broker_id)) / "data"

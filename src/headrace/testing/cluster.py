@@ -207,12 +207,12 @@ class ClusterProcesses:
         )
         return made
 
-    def _secured(self, port: int) -> dict[str, object]:
+    def _secured(self, port: int, host: str = "127.0.0.1") -> dict[str, object]:
         """The settings that secure the connections between brokers."""
         if self.certificates is None:
             return {}
         return {
-            "listeners": f"plain://127.0.0.1:{port},sasl_tls://127.0.0.1:{free_port()}?name=brokers",
+            "listeners": f"plain://{host}:{port},sasl_tls://{host}:{free_port()}?name=brokers",
             "inter.broker.listener": "brokers",
             "inter.broker.user": "brokers",
             "inter.broker.password": "a password among brokers",
