@@ -7,7 +7,8 @@ whether it was the limit itself.
     load.py produce ...      batches in a closed loop with a fixed number of requests in flight per connection
     load.py consume ...      one fetch in flight per connection, over and over from the first offset to the last
     load.py random ...       fetches at random offsets, one at a time, with the time of each
-    load.py idle ...         open connections, prove each alive with one request, hold them until stdin closes
+
+With --tls-ca and --user they connect over TLS and log in with SCRAM.
 """
 
 import argparse
@@ -15,11 +16,11 @@ import json
 import random
 import resource
 import select
-import sys
 import time
 from collections.abc import Callable
 
 from harness import wire
+from harness.secure_wire import Connector, add_security, connector_of
 
 _RECEIVE_BYTES = 1 << 20
 _STALL_S = 60.0
@@ -70,8 +71,12 @@ class Window:
 class ProduceConnection:
     """Sends a block of equal requests round and round and counts the equal responses."""
 
-    def __init__(self, port: int, block: bytes, request_bytes: int, depth: int, error_at: int) -> None:
-        self.sock = wire.connect(port)
+    def __init__(
+        self, connector: Connector, port: int, block: bytes, request_bytes: int, depth: int, error_at: int
+    ) -> None:
+        self.sock = connector.connect(port)
+        # A TLS socket that could not send must be given the same bytes again, so none are of two requests.
+        self._one_by_one = connector.uses_tls
         self._block = memoryview(block)
         self._limit = depth * request_bytes
         self._request_bytes = request_bytes
@@ -103,7 +108,8 @@ class ProduceConnection:
         if only_finish:
             room = -self._sent % self._request_bytes
         while room > 0:
-            part = self._block[self._position : self._position + room]
+            most = self._request_bytes - self._sent % self._request_bytes if self._one_by_one else room
+            part = self._block[self._position : self._position + min(room, most)]
             try:
                 done = self.sock.send(part)
             except BlockingIOError:
@@ -114,7 +120,10 @@ class ProduceConnection:
 
     def receive(self) -> int:
         """Take what has arrived; return how many responses became whole."""
-        count = self.sock.recv_into(self._buffer)
+        try:
+            count = self.sock.recv_into(self._buffer)
+        except BlockingIOError:
+            return 0
         if not count:
             raise ConnectionError("the server closed the connection")
         data = self._rest + bytes(memoryview(self._buffer)[:count])
@@ -149,8 +158,10 @@ def produce(args: argparse.Namespace) -> dict[str, float]:
     ]
     block = b"".join(frames)
     error_at = wire.produce_error_at(args.topic)
+    connector = connector_of(args)
     connections = [
-        ProduceConnection(args.port, block, len(frames[0]), args.depth, error_at) for _ in range(args.connections)
+        ProduceConnection(connector, args.port, block, len(frames[0]), args.depth, error_at)
+        for _ in range(args.connections)
     ]
     window = Window(args.warmup, args.seconds, args.max_bytes)
     window.requests, window.messages, window.bytes = (
@@ -233,7 +244,7 @@ class ConsumeConnection:
     """One fetch in flight; at the end of the log it begins again, or follows if `follow` is set."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        self.sock = wire.connect(args.port)
+        self.sock = connector_of(args).connect(args.port)
         self.sock.setblocking(False)
         partitions = list(range(args.partitions))
         self._opaque = args.opaque
@@ -252,7 +263,10 @@ class ConsumeConnection:
         self.sock.send(self._request.frame)
 
     def receive(self) -> None:
-        count = self.sock.recv_into(self._view[self._have : self._need if self._need > 4 else len(self._buffer)])
+        try:
+            count = self.sock.recv_into(self._view[self._have : self._need if self._need > 4 else len(self._buffer)])
+        except BlockingIOError:
+            return
         if not count:
             raise ConnectionError("the server closed the connection")
         self._have += count
@@ -332,29 +346,10 @@ def random_fetches(args: argparse.Namespace) -> dict[str, float]:
     }
 
 
-def idle(args: argparse.Namespace) -> dict[str, float]:
-    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    socks = []
-    begin = time.perf_counter()
-    for _ in range(args.connections):
-        sock = wire.connect(args.port)
-        sock.sendall(wire.api_versions_request())
-        wire.receive_frame(sock)
-        socks.append(sock)
-    print(json.dumps({"connections": len(socks), "seconds": time.perf_counter() - begin}), flush=True)
-    sys.stdin.read()
-    alive = 0
-    for sock in socks:
-        sock.sendall(wire.api_versions_request())
-        wire.receive_frame(sock)
-        alive += 1
-    return {"alive": alive}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     modes = parser.add_subparsers(dest="mode", required=True)
-    for name, run in (("produce", produce), ("consume", consume), ("random", random_fetches), ("idle", idle)):
+    for name, run in (("produce", produce), ("consume", consume), ("random", random_fetches)):
         mode = modes.add_parser(name)
         mode.set_defaults(run=run)
         mode.add_argument("--port", type=int, required=True)
@@ -365,6 +360,7 @@ def main() -> None:
         mode.add_argument("--seconds", type=float, default=2.0)
         mode.add_argument("--max-bytes", type=int, default=1 << 62)
         mode.add_argument("--fetch-bytes", type=int, default=1 << 20)
+        add_security(mode)
     produce_args = modes.choices["produce"]
     produce_args.add_argument("--message-bytes", type=int, default=1024)
     produce_args.add_argument("--batch-messages", type=int, default=1)

@@ -155,10 +155,14 @@ def main() -> int:
     return _measure(args, lab, workloads)
 
 
+def _rounds(workload: Workload, of_the_run: int) -> int:
+    return max(workload.least_rounds, min(of_the_run, workload.rounds or of_the_run))
+
+
 def _measure(args: argparse.Namespace, lab: Lab, workloads: list[Workload]) -> int:
     facts = environment()
     results: Results = {}
-    rounds = {workload.name: min(lab.sizes.rounds, workload.rounds or lab.sizes.rounds) for workload in workloads}
+    rounds = {workload.name: _rounds(workload, lab.sizes.rounds) for workload in workloads}
     progress = Progress(sum(rounds[workload.name] * len(workload.variants) for workload in workloads))
     stopped = False
     try:

@@ -91,7 +91,7 @@ class IdleConnections(Workload):
         system = lab.fresh(variant.system)
         connections = lab.sizes.idle_connections
         before = system.rss_bytes()
-        with lab.background("load.py", "idle", port=system.port, connections=connections) as holder:
+        with lab.background("connections.py", "idle", port=system.port, connections=connections) as holder:
             assert holder.stdout is not None
             opened = holder.stdout.readline()
             if not opened:

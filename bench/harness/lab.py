@@ -20,6 +20,7 @@ from harness import wire
 from harness.clusters import HeadraceCluster, KafkaCluster
 from harness.peers import DurableRedis, ElasticMQ, Nats, RabbitMQ, Redis
 from harness.process import Process, ProcessFailed
+from harness.secure_systems import TLS, SecureHeadrace, SecureKafka
 from harness.systems import BENCH_DIR, Bare, Headrace, Kafka, System, Unavailable
 
 PEERS = ("kafka", "nats", "rabbitmq", "redis", "elasticmq")
@@ -37,6 +38,8 @@ class Variant:
     system: str
     settings: Mapping[str, str] = field(default_factory=dict)
     replicas: int = 1
+    listener: str = ""
+    """The listener that the load connects to, if not the plain one; see `secure_systems.py`."""
 
     @property
     def speaks_kafka(self) -> bool:
@@ -78,6 +81,7 @@ class Sizes:
     memory_bytes: int
     large_bytes: int
     idle_connections: int = 5000
+    secure_connections: int = 1000
     open_partitions: int = 1000
     groups: int = 10_000
     idle_partitions: int = 3000
@@ -85,6 +89,8 @@ class Sizes:
     queue_backlogs: tuple[int, ...] = (1_000, 100_000, 1_000_000)
     queue_warm_ups: int = 3
     """At most so many times three seconds of load before it counts."""
+    tls_warm_ups: int = 2
+    """So many times six seconds of load over TLS before it counts."""
 
 
 QUICK = Sizes(2, 1.5, 0.4, 4.0, 200_000_000, 2_000_000_000, 1_000_000_000, 1_000_000_000)
@@ -110,7 +116,12 @@ class Lab:
         self.sizes = sizes
         self.versions: dict[str, str] = {}
         self.missing: dict[str, str] = {name: "not asked for (--peers)" for name in PEERS if name not in peers}
-        for peer, same in (("kafka", "kafka-3"), ("redis", "redis-always"), ("elasticmq", "elasticmq-h2")):
+        for peer, same in (
+            ("kafka", "kafka-3"),
+            ("kafka", "kafka-secure"),
+            ("redis", "redis-always"),
+            ("elasticmq", "elasticmq-h2"),
+        ):
             if peer in self.missing:
                 self.missing[same] = self.missing[peer]
         self._systems: dict[str, System] = {}
@@ -118,6 +129,8 @@ class Lab:
         self._makers: dict[str, Callable[[], System]] = {
             "headrace": lambda: Headrace(work_dir, headrace_command),
             "kafka": lambda: Kafka(work_dir),
+            "headrace-secure": lambda: SecureHeadrace(work_dir, headrace_command),
+            "kafka-secure": lambda: SecureKafka(work_dir),
             "headrace-3": lambda: HeadraceCluster(work_dir, headrace_command),
             "kafka-3": lambda: KafkaCluster(work_dir),
             "nats": lambda: Nats(work_dir),
@@ -179,6 +192,12 @@ class Lab:
                 self.run("client_kafka.py", "produce", port=system.port, topic=topic, warmup=0, seconds=3.0)
             return
         with self.topic(Variant(system.name, system.name), 4) as topic:
+            if system.name.endswith("-secure"):
+                # Encryption in Java is slow until it is compiled.
+                where = {**system.address(TLS), "topic": topic, "partitions": 4, "connections": 2}
+                for _ in range(self.sizes.tls_warm_ups):
+                    self.run("load.py", "produce", batch_messages=900, depth=5, seconds=3.0, **where)
+                    self.run("load.py", "consume", seconds=3.0, **where)
             for messages in (1, 64):
                 where = {"port": system.port, "topic": topic, "partitions": 4, "connections": 2, "seconds": 1.0}
                 self.run("load.py", "produce", batch_messages=messages, depth=8, max_bytes=100_000_000, **where)
@@ -237,8 +256,9 @@ class Lab:
         """Run a load process against a system and add what the system itself spent on it."""
         system = self.system(variant.system)
         os.sync()  # What others left to be written back is not to be paid for by this one.
+        where = {"port": system.http_port} if over_http else system.address(variant.listener)
         cpu = system.cpu_s()
-        result = self.run(script, *words, port=system.http_port if over_http else system.port, **options)
+        result = self.run(script, *words, **where, **options)
         result["server_cpu_s"] = system.cpu_s() - cpu
         return derive(result)
 

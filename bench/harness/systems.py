@@ -86,6 +86,12 @@ class System(ABC):
     def rss_bytes(self) -> int:
         return rss_bytes(self.pid)
 
+    def address(self, listener: str) -> dict[str, object]:
+        """The options of a load process that say where and how to connect."""
+        if listener:
+            raise ValueError(f"{self.name} has no listener {listener}")
+        return {"port": self.port}
+
     def clear(self) -> None:
         """Remove all data; the system is stopped."""
         shutil.rmtree(self.dir, ignore_errors=True)
@@ -126,7 +132,11 @@ class Headrace(System):
         self.http_port = free_port()
         where = ["--data-dir", str(data), "--kafka-listen", f"127.0.0.1:{self.port}"]
         where += ["--http-listen", f"127.0.0.1:{self.http_port}"]
-        return Process([*self._command, "serve", *where], self.log)
+        settings = [word for name, value in self._settings().items() for word in ("--set", f"{name}={value}")]
+        return Process([*self._command, "serve", *where, *settings], self.log)
+
+    def _settings(self) -> dict[str, object]:
+        return {}
 
     def _is_ready(self) -> bool:
         return answers(self.port, wire.api_versions_request())

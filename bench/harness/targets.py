@@ -132,6 +132,24 @@ TARGETS: list[Target] = [
     Target("queue-latency-client", "p99_ms", "headrace", at_most=10, unit="ms"),
     Target("queue-latency-client", "p99_ms", "headrace", "rabbitmq quorum"),
     Target("queue-backlog", "cpu_ratio", "headrace", at_most=1.2),
+    *(
+        target
+        for workload in ("secure-produce", "secure-consume")
+        for target in (
+            Target(workload, "mb_s", "headrace tls", "kafka tls", at_least=1.0),
+            Target(workload, "mb_s", "headrace scram+tls", "kafka scram+tls", at_least=1.0),
+            Target(workload, "mb_s", "headrace tls", "headrace plain"),
+            Target(workload, "mb_s", "kafka tls", "kafka plain"),
+            Target(workload, "server_cpu_ms_per_gb", "headrace tls", "kafka tls"),
+        )
+    ),
+    *(
+        Target(workload, "server_cpu_us_per_request", "headrace acls on", "headrace acls off", at_most=1.03)
+        for workload in ("secure-acls-produce", "secure-acls-consume")
+    ),
+    Target("secure-handshakes", "handshakes_s", "headrace tls", "kafka tls"),
+    Target("secure-handshakes", "handshakes_s", "headrace scram+tls", "kafka scram+tls"),
+    Target("secure-connections", "kb_per_connection", "headrace tls", "kafka tls"),
     Target("rebalance-classic", "beyond_s", "headrace", at_most=3.0, unit="s"),
     Target("rebalance-consumer", "beyond_s", "headrace", at_most=3.0, unit="s"),
     Target("groups", "load_s", "headrace", at_most=5.0, unit="s"),

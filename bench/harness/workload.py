@@ -34,6 +34,8 @@ class Workload(ABC):
     variants: tuple[Variant, ...]
     rounds: int | None = None
     """How often, if not as often as the run says: for what does not vary, or takes long."""
+    least_rounds: int = 1
+    """At least so often, whatever the run says: for small differences."""
 
     @contextmanager
     def prepared(self, lab: Lab, variant: Variant) -> Iterator[str]:

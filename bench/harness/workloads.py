@@ -23,6 +23,7 @@ from harness.lab import (
 )
 from harness.queues import queue_workloads
 from harness.replicated import ClusterIdle, ClusterLatency, ClusterProduce
+from harness.security import security_workloads
 from harness.spark import SparkFloor, SparkKafka, SparkMemory, SparkRead, SparkSink, SparkTable
 from harness.systems import Bare
 from harness.workload import (
@@ -279,6 +280,7 @@ def all_workloads(lab: Lab) -> list[Workload]:
         Rebalance("rebalance-classic", "classic", sizes.group_members),
         Rebalance("rebalance-consumer", "consumer", sizes.group_members),
         ManyGroups(sizes.groups),
+        *security_workloads(sizes.secure_connections),
         IdleConnections(sizes.idle_connections),
         OpenPartitions(sizes.open_partitions),
         RandomFetch(sizes.large_bytes / 1e9),
