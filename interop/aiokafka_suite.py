@@ -48,6 +48,7 @@ def main() -> int:
             "HEADRACE_BOOTSTRAP": bootstrap.partition(",")[0],
             "HEADRACE_KAFKA_VERSION": _KAFKA_VERSION,
         },
+        users={"test": "test"},
         expected_failures=FAILURES_IN_A_CLUSTER if options.brokers > 1 else {},
         uncertain=UNCERTAIN_IN_A_CLUSTER if options.brokers > 1 else {},
     )

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from secured_broker import ADMIN, SecuredAddresses
+
 from headrace.testing.cluster import ClusterProcesses
 from headrace.testing.process import BrokerProcess
 
@@ -55,9 +57,17 @@ _REPLICATED = {"default.replication.factor": 3}
 
 
 @contextmanager
-def _running(brokers: int, scratch: Path, settings: Mapping[str, object]) -> Iterator[str]:
+def _running(brokers: int, scratch: Path, settings: Mapping[str, object], users: Mapping[str, str]) -> Iterator[str]:
     """One broker, or a cluster whose topics have three copies unless a test says otherwise."""
-    if brokers == 1:
+    if brokers == 1 and users:
+        addresses = SecuredAddresses.choose(scratch / "certificates")
+        secured = {**settings, **addresses.settings}
+        with BrokerProcess(scratch / "data", port=addresses.plain, settings=secured) as broker:
+            for name, password in {ADMIN: ADMIN, **users}.items():
+                addresses.create_user(name, password)
+            os.environ.update(addresses.environment)
+            yield broker.bootstrap
+    elif brokers == 1:
         with BrokerProcess(scratch / "data", settings=settings) as broker:
             yield broker.bootstrap
     else:
@@ -75,15 +85,17 @@ def run(
     expected_failures: Mapping[str, str],
     python: str = sys.executable,
     uncertain: Mapping[str, str] | None = None,
+    users: Mapping[str, str] | None = None,
 ) -> int:
     """Run pytest in `folder` against brokers with `settings`; `environment` makes of the address what the suite reads.
 
     Prints a line for each test and a summary. Returns 1 if a test failed that is not expected to, passed that is
-    expected to fail, or if none passed. Those that are `uncertain` may do either.
+    expected to fail, or if none passed. Those that are `uncertain` may do either. With `users` a single broker has a
+    listener for each way to connect, and ACLs; see `SecuredAddresses.from_environment`.
     """
     with (
         tempfile.TemporaryDirectory(prefix="headrace-suite-") as scratch,
-        _running(brokers, Path(scratch), settings) as bootstrap,
+        _running(brokers, Path(scratch), settings, users or {}) as bootstrap,
     ):
         report = Path(scratch) / "report.xml"
         # -P: the installed library is under test, not the sources beside its suite.
