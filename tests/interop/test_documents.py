@@ -29,7 +29,8 @@ def reader(page: str, folder: Path) -> Iterator[Runner]:
     """A runner with all that a reader of the page has: a broker, and other servers that the page speaks of."""
     with ExitStack() as stack:
         key = {"HEADRACE_ENCRYPTION_MASTER_KEY": b64encode(bytes(32)).decode()} if page == "docs/encryption.md" else {}
-        settings, admin = dict(SETTINGS), {}
+        settings: dict[str, object] = dict(SETTINGS)
+        admin: dict[str, str] = {}
         if page == "docs/security.md":
             settings |= {"listeners": "sasl_plain://127.0.0.1:0", "authorization.enable": True}
             (folder / "alone").mkdir()

@@ -15,7 +15,8 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 LINK = re.compile(r"\]\(([^)#:\s]*)(?:#([\w.-]+))?\)")
 AT_ROOT = {
     "README.md": "index.md",
-    **{f"{name}.md": f"{name.lower()}.md" for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY")},
+    **{f"{name}.md": f"{name.lower()}.md" for name in ("CHANGELOG", "CONTRIBUTING")},
+    "SECURITY.md": "vulnerabilities.md",
 }
 """As in tools/site.py, which cannot be imported without MkDocs."""
 

@@ -90,7 +90,15 @@ def test_the_environment_names_the_broker_for_every_command(words, command):
 
 
 CONNECTING = {
-    "topic": ["list", "create t", "describe t", "alter t --set a=b", "delete t --yes", "truncate t --yes"],
+    "topic": [
+        "list",
+        "create t",
+        "describe t",
+        "alter t --set a=b",
+        "delete t --yes",
+        "truncate t --yes",
+        "shred t --yes",
+    ],
     "": ["produce t", "consume t", "bench"],
     "group": ["list", "describe g", "alter g --set a=b", "reset-offsets g --to-latest", "delete g --yes"],
     "queue": [
@@ -107,6 +115,7 @@ CONNECTING = {
     ],
     "user": ["create u --generate", "list", "passwd u --generate", "delete u --yes"],
     "user key": ["create u", "list u", "delete u HRX --yes"],
+    "audit": ["tail", "search"],
     "acl": ["add u --read t", "list", "remove u --yes", "explain u read t"],
     "txn": ["list", "describe x", "abort x --yes"],
     "cluster": [
