@@ -172,7 +172,7 @@ class BrokerSettings:
     sqs_recreate_wait_ms: int = 60_000
     sqs_region: str = "us-east-1"
     # Encryption at rest
-    encryption_master_key: str = ""
+    encryption_master_key: str = field(default="", repr=False)
     encryption_master_key_command: str = ""
     encryption_master_key_file: str = ""
     # Logs
