@@ -1,6 +1,8 @@
 """Secrets in no log line, error, file or answer, and not on the command line of the process."""
 
+import json
 import struct
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +17,9 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from headrace.config.broker import BROKER_SETTINGS
 from headrace.config.load import load_settings
+from headrace.config.settings import Kind
 from headrace.security.tls.dev_certificates import make_dev_certificates
 from headrace.testing.process import BrokerProcess
 from tests.interop.raw_client import (
@@ -40,6 +44,7 @@ SECRETS = {
     "inter.broker.password": f"{MARK}-of-brokers",
     "sqs.access.keys": f"AKID:{MARK}-of-the-access-key",
     "etcd.password": f"{MARK}-of-etcd",
+    "encryption.master.key": f"{MARK}{'A' * 37}=",
 }
 BROKER, TOPIC = 4, 2
 
@@ -68,6 +73,8 @@ def _broker(folder: Path, certificates: Path, **environment: str) -> BrokerProce
         "tls.key.file": certificates / "broker-key.pem",
         "inter.broker.user": "broker",
         "log.level": "debug",
+        "audit.enable": True,
+        "audit.file": folder / "data" / "audit.jsonl",
     }
     secrets = {_environment(name): value for name, value in SECRETS.items()}
     secrets["HEADRACE_INITIAL_ADMIN"] = f"alice:{ADMIN_PASSWORD}"
@@ -139,7 +146,7 @@ def test_no_secret_is_logged_stored_or_shown(broker: BrokerProcess, certificates
 def _provoke(broker: BrokerProcess, certificates: Path) -> None:
     """Send secrets in every place where a broker could quote them."""
     plain = f"\0alice\0{ADMIN_PASSWORD}-wrong".encode()
-    for token in (plain, plain[1:], f"n,,n={MARK},r={MARK}".encode(), b"\xff" + plain):
+    for token in (plain, plain[1:], f"n,,n=alice,r={MARK}".encode(), b"\xff" + plain):
         for mechanism in ("PLAIN", "SCRAM-SHA-256"):
             with _connect(broker, certificates) as client:
                 client.handshake(mechanism)
@@ -160,12 +167,24 @@ def _provoke(broker: BrokerProcess, certificates: Path) -> None:
         client.handshake("PLAIN", version=0)
         client.send_frame(plain)
         client.receive_frame()
+    password = {"name": "bob", "password": f"{MARK}-\u200b", "mechanism": MARK}
+    basic = {"Authorization": f"Basic {b64encode(f'alice:{ADMIN_PASSWORD}'.encode()).decode()}"}
+    wrong = {"Authorization": f"Basic {b64encode(f'alice:{MARK}-wrong'.encode()).decode()}"}
+    secure = f"{broker.http_url}/api/v1/secure"
+    for headers in (basic, wrong):
+        for body in (json.dumps(password).encode()[:-1], f'["{MARK}"]'.encode()):
+            _assert_refused(Request(secure, body, headers | {"Content-Type": "application/json"}))
     for authorization in (f"AWS4-HMAC-SHA256 Credential=AKID/{MARK}", f"Basic {MARK}", f"Bearer {MARK}"):
         headers = {"Authorization": authorization, "X-Amz-Security-Token": MARK}
         request = Request(f"{broker.http_url}/?Action=ListQueues&X-Amz-Signature={MARK}", b"", headers)
-        with pytest.raises(HTTPError) as refused:
-            urlopen(request)
-        refused.value.close()
+        _assert_refused(request)
+
+
+def _assert_refused(request: Request) -> None:
+    with pytest.raises(HTTPError) as refused:
+        urlopen(request)
+    with refused.value as answer:
+        assert MARK.encode() not in answer.read()
 
 
 @pytest.mark.parametrize(
@@ -187,6 +206,11 @@ def test_errors_at_startup_show_no_secret(certificates: Path, tmp_path: Path, en
     broker.close()
     assert "headrace: " in str(failed.value)
     assert MARK not in str(failed.value)
+
+
+def test_every_setting_with_a_secret_is_tested() -> None:
+    secret = {row.name for row in BROKER_SETTINGS.values() if row.kind is Kind.PASSWORD and row.has_effect}
+    assert secret == set(SECRETS)
 
 
 def test_settings_can_be_printed() -> None:
