@@ -25,6 +25,7 @@ from headrace.security.authenticator import Login
 from headrace.security.pending import PendingConnections
 from headrace.security.revocation import Revocation
 from headrace.security.subject import Subject
+from headrace.security.tls.certificates import details_of_der
 from headrace.security.tls.listener import PendingHandshakes, TlsListener
 from headrace.security.tls.reload import ReloadingTls
 
@@ -54,6 +55,8 @@ class KafkaServer:
         self._connections: set[Connection] = set()
         self._addresses: dict[Connection, str] = {}
         self._per_address: Counter[str] = Counter()
+        self._certificate_ends_s: dict[Connection, float] = {}
+        """When the client certificates of connections expire."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._servers: list[asyncio.Server | TlsListener] = []
         self._failures = services.security.client_failures
@@ -155,7 +158,7 @@ class KafkaServer:
         local = advertised_endpoint(listener.address, listener.advertise, Endpoint(local_host, local_port))
         subject = Subject(host=address.removeprefix(_IPV4_MAPPED), listener=listener.name)
         if listener.client_auth != ClientAuth.NONE:
-            with_certificate = self._with_certificate(subject, transport)
+            with_certificate = self._with_certificate(connection, subject, transport)
             if with_certificate is None:
                 self._refused(address, "its certificate has expired or names no user")
                 return None
@@ -172,7 +175,9 @@ class KafkaServer:
             authentication=self._authentication(listener) if listener.uses_sasl else None,
         )
 
-    def _with_certificate(self, subject: Subject, transport: asyncio.Transport) -> Subject | None:
+    def _with_certificate(
+        self, connection: Connection, subject: Subject, transport: asyncio.Transport
+    ) -> Subject | None:
         """The subject that the client's certificate names, or the same one if it has none; None if it is not valid."""
         authenticator = self.services.security.authenticator
         der = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
@@ -182,7 +187,10 @@ class KafkaServer:
         self.services.security.logged_in(
             Login(principal or "", subject.host, _TLS, subject.listener, has_succeeded=principal is not None)
         )
-        return None if principal is None else subject._replace(principal=principal, mechanism=_TLS)
+        if principal is None:
+            return None
+        self._certificate_ends_s[connection] = details_of_der(der).expires_at_s
+        return subject._replace(principal=principal, mechanism=_TLS)
 
     def _authentication(self, listener: KafkaListener) -> Authentication:
         authenticator = self.services.security.authenticator
@@ -206,6 +214,7 @@ class KafkaServer:
     def closed(self, connection: Connection) -> None:
         self._connections.discard(connection)
         self._pending.discard(connection)
+        self._certificate_ends_s.pop(connection, None)
         address = self._addresses.pop(connection, None)
         if address is not None:
             self._per_address[address] -= 1
@@ -231,6 +240,13 @@ class KafkaServer:
             if revocation.revokes(connection.subject):
                 connection.cut_off("logged in with a credential that was deleted or replaced")
 
+    def _close_expired(self) -> None:
+        """Close the connections whose client certificate has expired since the handshake."""
+        now_s = self.services.clock.wall_ms() / 1000
+        for connection, ends_s in tuple(self._certificate_ends_s.items()):
+            if ends_s < now_s:
+                connection.close("has a certificate that has expired")
+
     async def _sweep(self) -> None:
         """Periodically close connections that have been idle too long, or stalled inside a frame."""
         idle_ms = self._settings.connections_max_idle_ms
@@ -238,6 +254,7 @@ class KafkaServer:
         while True:
             await asyncio.sleep(_SWEEP_EVERY_S)
             self._failures.flush()
+            self._close_expired()
             for connection in tuple(self._connections):
                 connection.look_after(idle_ms=idle_ms, stall_ms=stall_ms)
 
