@@ -95,6 +95,19 @@ def test_a_session_is_not_resumed_with_an_expired_certificate(
     assert not _is_served(broker, resumed)  # type: ignore[arg-type]
 
 
+def test_a_connection_ends_with_its_certificate(broker: Broker, folder: Path, tmp_path: Path) -> None:
+    short = client_pem(tmp_path, "alice", authority=folder, days=2 / 86400)
+    with (
+        Client(broker.bootstrap, presenting(short, trusted=folder / "ca.pem")) as client,
+        Client(
+            broker.bootstrap, presenting(client_pem(tmp_path, "bob", authority=folder), trusted=folder / "ca.pem")
+        ) as other,
+    ):
+        assert client.call(METADATA, 4, topics=[]).brokers
+        assert client.wait_closed(20)
+        assert other.call(METADATA, 4, topics=[]).brokers
+
+
 class _Resuming:
     """A context whose connections resume a session."""
 
