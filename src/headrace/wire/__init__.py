@@ -11,6 +11,9 @@ transactions that one process begins and another ends.
     cluster.produce({("out", 0): transactional_batch}, transactional_id="etl-0")
     cluster.end_txn("etl-0", producer, committed=True)                   # in the driver, can be repeated
 
+    alice = Credentials(user="alice", password="…", ca_file="ca.pem")    # by default those of the environment
+    Cluster("broker.example.org:9093", credentials=alice)
+
 It depends on neither Spark nor Arrow. It finds leaders and coordinators, follows them when they move, and retries
 retriable errors for a bounded time. It works with Headrace and with Apache Kafka 2.8 and later.
 """

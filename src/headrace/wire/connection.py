@@ -39,7 +39,7 @@ from headrace.wire.errors import (
     Unsupported,
     WireError,
 )
-from headrace.wire.security import NO_LIMIT_S, WireSecurity, handshake, is_tls
+from headrace.wire.security import NO_LIMIT_S, WireSecurity, handshake
 
 MAX_ANSWER_BYTES = 512 * 1024 * 1024
 """A larger response is refused."""
@@ -286,8 +286,6 @@ class WireConnection:
         return TimedOut(f"the broker at {self.address} did not answer {api_name(key)} within {limit_s:g} s")
 
     def _no_kafka(self, sample: bytes = b"") -> NotKafka:
-        if is_tls(sample):
-            return NotKafka(f"the server at {self.address} expects TLS: turn it on, or use another port", sample)
         what = f"the server at {self.address} does not speak the plain Kafka protocol: is it TLS, or HTTP?"
         return NotKafka(what, sample)
 

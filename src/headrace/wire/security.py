@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from headrace.wire.connection import Build, WireConnection
 
 _HANDSHAKE, _AUTHENTICATE = 17, 36
-_TLS_ALERT, _TLS_HANDSHAKE = b"\x15\x03", b"\x16\x03"
 _API_VERSIONS = b"\x00\x00\x00\x0a\x00\x12\x00\x00\x00\x00\x00\x07\xff\xff"
 """Its size, API 18, version 0, correlation id 7, no client id: any broker answers it, without authentication."""
 _CORRELATION_ID = b"\x00\x00\x00\x07"
@@ -124,11 +123,6 @@ def handshake(connection: "WireConnection", mechanism: str) -> Any:
 def speaks_plain_kafka(address: Endpoint, timeout_s: float) -> bool:
     """Whether a broker answers without TLS."""
     return _answer_to_plain(address, timeout_s)[4:] == _CORRELATION_ID
-
-
-def is_tls(sample: bytes) -> bool:
-    """Whether an answer begins like a record of TLS."""
-    return sample.startswith((_TLS_ALERT, _TLS_HANDSHAKE))
 
 
 def _answer_to_plain(address: Endpoint, timeout_s: float) -> bytes:
