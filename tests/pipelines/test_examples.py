@@ -335,6 +335,8 @@ def test_the_audit_log_answers_who_was_denied_and_who_changed_what(spark, tmp_pa
             denied, changed = (tables.execute(query).fetchall() for query in queries)
         assert [each[:4] for each in denied] == [("User:bob", "CreateQueue", "topic/stolen", 2)]
         assert denied[0][4] == "no rule allows User:bob from 127.0.0.1 to create on topic stolen"
+        # The pipeline itself may have been recorded by then, too: it creates a topic for dead letters.
+        changed = [each for each in changed if each[3] == "topic/orders"]
         assert [each[1:5] for each in changed] == [
             ("User:ANONYMOUS", "CreateTopics", "topic/orders", "success"),
             ("User:ANONYMOUS", "IncrementalAlterConfigs", "topic/orders", "success"),
