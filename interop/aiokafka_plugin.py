@@ -14,14 +14,13 @@ from secured_broker import SecuredAddresses
 from suite_acls import AclManager, KafkaConfig
 
 _NEEDS_KERBEROS = "needs Kerberos, which is not served"
-_SECURED = "HEADRACE_SECURED_PLAIN"
 _NEEDS_ONE_BROKER = "needs listeners with TLS and SASL, which only a single broker has here"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     concerned = [item for item in items if "setup_test_class" in getattr(item, "fixturenames", ())]
     config.hook.pytest_deselected(items=[item for item in items if item not in concerned])
-    is_secured = _SECURED in os.environ
+    is_secured = SecuredAddresses.are_in_environment()
     for item in concerned:
         if "gssapi" in item.name:
             item.add_marker(pytest.mark.skip(reason=_NEEDS_KERBEROS))
@@ -53,7 +52,7 @@ def setup_test_class(request: pytest.FixtureRequest, loop: asyncio.AbstractEvent
     host, port = os.environ["HEADRACE_BOOTSTRAP"].rsplit(":", 1)
     found = {"loop": loop, "kafka_host": host, "kafka_port": int(port), "hosts": [f"{host}:{port}"]}
     found["kafka_version"] = os.environ["HEADRACE_KAFKA_VERSION"]
-    if _SECURED in os.environ:
+    if SecuredAddresses.are_in_environment():
         addresses = SecuredAddresses.from_environment()
         found |= {"kafka_ssl_port": addresses.tls, "kafka_sasl_plain_port": addresses.sasl_plain}
         found |= {"kafka_sasl_ssl_port": addresses.sasl_tls, "ssl_folder": addresses.certificates}

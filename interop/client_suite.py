@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from secured_broker import ADMIN, SecuredAddresses
 
@@ -53,11 +54,19 @@ class Options:
         return self.checkout
 
 
+class _Running(NamedTuple):
+    bootstrap: str
+    secured: Mapping[str, str] = {}
+    """Where its other listeners are, as variables of the environment."""
+
+
 _REPLICATED = {"default.replication.factor": 3}
 
 
 @contextmanager
-def _running(brokers: int, scratch: Path, settings: Mapping[str, object], users: Mapping[str, str]) -> Iterator[str]:
+def _running(
+    brokers: int, scratch: Path, settings: Mapping[str, object], users: Mapping[str, str]
+) -> Iterator[_Running]:
     """One broker, or a cluster whose topics have three copies unless a test says otherwise."""
     if brokers == 1 and users:
         addresses = SecuredAddresses.choose(scratch / "certificates")
@@ -65,14 +74,13 @@ def _running(brokers: int, scratch: Path, settings: Mapping[str, object], users:
         with BrokerProcess(scratch / "data", port=addresses.plain, settings=secured) as broker:
             for name, password in {ADMIN: ADMIN, **users}.items():
                 addresses.create_user(name, password)
-            os.environ.update(addresses.environment)
-            yield broker.bootstrap
+            yield _Running(broker.bootstrap, addresses.environment)
     elif brokers == 1:
         with BrokerProcess(scratch / "data", settings=settings) as broker:
-            yield broker.bootstrap
+            yield _Running(broker.bootstrap)
     else:
         with ClusterProcesses(scratch, brokers=brokers, first_id=0, settings={**settings, **_REPLICATED}) as cluster:
-            yield cluster.bootstrap
+            yield _Running(cluster.bootstrap)
 
 
 def run(
@@ -95,7 +103,7 @@ def run(
     """
     with (
         tempfile.TemporaryDirectory(prefix="headrace-suite-") as scratch,
-        _running(brokers, Path(scratch), settings, users or {}) as bootstrap,
+        _running(brokers, Path(scratch), settings, users or {}) as running,
     ):
         report = Path(scratch) / "report.xml"
         # -P: the installed library is under test, not the sources beside its suite.
@@ -109,7 +117,7 @@ def run(
         subprocess.run(
             [*command, *arguments],
             cwd=folder,
-            env=os.environ | {"PYTHONPATH": path} | environment(bootstrap),
+            env=os.environ | {"PYTHONPATH": path} | running.secured | environment(running.bootstrap),
             check=False,
             stdout=subprocess.DEVNULL,
             timeout=_SUITE_TIMEOUT_S,

@@ -2,8 +2,8 @@
 
     python interop/confluent_suite.py --checkout <path> [--brokers 3] [pytest arguments]
 
-The path is that of a checkout of confluent-kafka-python; its source archive has no tests. Those of the schema registry,
-of share groups and of SASL are left out. `TEST_CONSUMER_GROUP_PROTOCOL=consumer` runs them with the protocol of
+The path is that of a checkout of confluent-kafka-python; its source archive has no tests. Those of the schema registry
+and of share groups are left out. `TEST_CONSUMER_GROUP_PROTOCOL=consumer` runs them with the protocol of
 KIP-848.
 """
 
@@ -15,9 +15,7 @@ _FOLDERS = ("admin", "consumer", "producer", "serialization")
 _SETTINGS = {"group.initial.rebalance.delay.ms": 0}
 
 EXPECTED_FAILURES = {
-    "test_basic_operations": "ends with ACLs, which are not served yet",
     "test_incremental_alter_configs": "expects min.insync.replicas for all topics as of KRaft",
-    "test_user_scram_credentials": "SCRAM is not served yet",
 }
 """Test, without its parameters, to the reason why it cannot pass."""
 
@@ -36,6 +34,7 @@ def main() -> int:
         brokers=options.brokers,
         settings=_SETTINGS,
         environment=lambda bootstrap: {"BROKERS": bootstrap},
+        users={"sasl_user": "sasl_pass"},
         expected_failures=EXPECTED_FAILURES,
     )
 

@@ -12,7 +12,7 @@ from headrace.testing.etcd import free_port
 
 ADMIN = "admin"
 MECHANISMS = (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
-_PREFIX = "HEADRACE_SECURED_"
+_PREFIX = "SECURED_LISTENER_"
 _ITERATIONS = 4096
 
 
@@ -33,6 +33,10 @@ class SecuredAddresses(NamedTuple):
         for name, file in copies.items():
             shutil.copy(file, folder / name)
         return cls(free_port(), free_port(), free_port(), free_port(), folder)
+
+    @staticmethod
+    def are_in_environment() -> bool:
+        return _PREFIX + "PLAIN" in os.environ
 
     @classmethod
     def from_environment(cls) -> "SecuredAddresses":
