@@ -349,6 +349,7 @@ class Node:
             departures=departures,
             security=security,
             access=AccessControl(metadata),
+            broker_listener=settings.broker_listener.name,
             audit_topic=audit_topic,
             coordinators={
                 0: groups.coordinator,

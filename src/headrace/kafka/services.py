@@ -66,6 +66,8 @@ class Services:
 
     security: Security = field(default_factory=Security)
     """Who may do what."""
+    broker_listener: str = ""
+    """The name of the listener that brokers use among themselves."""
     http_listeners: str = ""
     """The listeners for queues over HTTP, as DescribeConfigs shows them; empty if there are none."""
     leader_throttle: Throttle = field(default_factory=lambda: Throttle(lambda: UNLIMITED_BYTES_PER_S, 0.0))

@@ -3,8 +3,8 @@
 - `request_data` is a call of `queues/rpc.py` or of `audit_topic.py`, and `response_data` its answer; principal and host
   are ignored.
 - Kafka uses it to forward a client's request to the controller. Nothing here needs that.
-- Listed in ApiVersions only on connections that identified as brokers, and accepted only from those; from any other
-  client it is CLUSTER_AUTHORIZATION_FAILED.
+- Listed in ApiVersions only on connections that identified as brokers, and accepted only from those, on the listener of
+  brokers among themselves; from any other client it is CLUSTER_AUTHORIZATION_FAILED.
 - Permissions: CLUSTER_ACTION on the cluster, else CLUSTER_AUTHORIZATION_FAILED.
 - A call that waits (a long poll) is *dispatched*: later calls on the same connection are answered after it. If the
   connection is lost, the call is cancelled.
@@ -34,7 +34,9 @@ KEY = 58
 
 @handles(KEY, 0, 0, needs=(CLUSTER_ACTION,))
 def envelope(ctx: Context, request: "EnvelopeRequest") -> "EnvelopeResponse | Deferred[EnvelopeResponse]":
-    if ctx.peer.client_software.partition(" ")[0] != BROKER_SOFTWARE or not ctx.allows(CLUSTER_ACTION):
+    is_broker = ctx.peer.client_software.partition(" ")[0] == BROKER_SOFTWARE
+    is_among_brokers = ctx.peer.listener == ctx.services.broker_listener
+    if not (is_broker and is_among_brokers and ctx.allows(CLUSTER_ACTION)):
         return _answer(ctx, None, ErrorCode.cluster_authorization_failed)
     call, services = bytes(request.request_data), ctx.services
     serve = services.audit_topic.serve if is_audit_call(call) else services.queues.serve

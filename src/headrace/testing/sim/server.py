@@ -48,7 +48,7 @@ class KafkaSession:
         self._on_produced = on_produced
         self._services = services
         self._end = end
-        self._peer = Peer(f"{end.client_name}:1", endpoint)
+        self._peer = Peer(f"{end.client_name}:1", endpoint, listener=services.broker_listener)
         self._queue: deque[bytes] = deque()
         self._slots: deque[_Slot] = deque()
         self._is_serving_one = False
