@@ -39,6 +39,12 @@ def use_profile(context: typer.Context, parameter: typer.CallbackParam, name: st
     return name
 
 
+def forget_connection() -> None:
+    """Remove the connection of the environment, for commands that start brokers of their own and talk to those."""
+    for variable in (PROFILE_VARIABLE, *VARIABLES.values()):
+        os.environ.pop(variable, None)
+
+
 ProfileOption = Annotated[
     str | None,
     typer.Option(

@@ -19,6 +19,7 @@ from headrace.cli.demo.pipeline import show_pipeline
 from headrace.cli.demo.processes import TourBroker
 from headrace.cli.demo.topics import show_queue, show_topics
 from headrace.cli.errors import CommandFailed
+from headrace.cli.profile import forget_connection
 from headrace.model.errors import HeadraceError
 from headrace.model.extras import missing_extra
 from headrace.pipelines.run.session import check_ready
@@ -33,6 +34,7 @@ class DemoPart(NamedTuple):
 
 def tour(orders: int, keep: Path | None) -> None:
     started_s = time.monotonic()
+    forget_connection()
     voice = DemoOutput()
     # A broker that is killed on purpose is reported by librdkafka, between the tour's own lines.
     logging.getLogger("headrace.client").addHandler(logging.NullHandler())
