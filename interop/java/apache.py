@@ -35,9 +35,14 @@ class Ran(NamedTuple):
 class Java:
     """Runs Java programs with Kafka's jars at hand."""
 
-    def __init__(self, libs: Path, classes: Path = HERE) -> None:
+    def __init__(self, libs: Path, classes: Path = HERE, options: tuple[str, ...] = ()) -> None:
         self.libs = libs
         self._classes = classes
+        self._options = options
+
+    def with_options(self, *options: str) -> "Java":
+        """One that gives further options to the JVM."""
+        return Java(self.libs, self._classes, (*self._options, *options))
 
     @property
     def version(self) -> str:
@@ -46,7 +51,7 @@ class Java:
 
     def command(self, program: str | Path, *arguments: str) -> list[str]:
         """`program` is a main class or a Java source file."""
-        return ["java", *_JVM, "-cp", f"{self._classes}:{self.libs}/*", str(program), *arguments]
+        return ["java", *_JVM, *self._options, "-cp", f"{self._classes}:{self.libs}/*", str(program), *arguments]
 
     def run(self, program: str | Path, *arguments: str, stdin: str = "") -> Ran:
         done = subprocess.run(

@@ -19,6 +19,7 @@ from compare import check_odd_requests
 from internal_topics import check_internal_files, check_internal_topics, check_rare_records
 from mirror import check_mirror
 from report import Report
+from secure import check_security
 from storage import check_storage
 from streams_job import check_streams
 from tools import check_tools
@@ -45,6 +46,7 @@ def main() -> int:
             check_tools(report, kafka, broker, Path(scratch))
             check_internal_topics(report, kafka, broker)
             broker.terminate()
+        check_security(report, kafka, Path(scratch))
         check_storage(report, kafka, broker.data_dir, _DUMPED)
         check_internal_files(report, kafka, broker.data_dir)
         check_rare_records(report, kafka, Path(scratch))
