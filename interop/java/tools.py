@@ -354,11 +354,11 @@ def _check_without_security(report: Report, tools: Tools) -> None:
         grant = ("--add", "--allow-principal", "User:alice", "--operation", "Read", "--topic", "console")
         tools.refused_or_told("SecurityDisabledException", acls, *grant)
         tools.refused_or_told("SecurityDisabledException", acls, "--remove", "--topic", "console", "--force")
-    with report.check("ConfigCommand finds no users and no quotas, and is told why it can make none"):
+    with report.check("ConfigCommand finds no users and no quotas, makes a user, and is told why it can make no quota"):
         for kind in ("users", "clients", "ips"):
             tools.configs("--describe", "--entity-type", kind)
         alice = ("--alter", "--entity-type", "users", "--entity-name", "alice")
-        tools.configs_refused("does not authenticate", *alice, "--add-config", "SCRAM-SHA-256=[password=secret]")
+        tools.configs(*alice, "--add-config", "SCRAM-SHA-256=[password=secret]")
         tools.configs_refused("enforces no quotas", *alice, "--add-config", "producer_byte_rate=1000")
     with report.check("DelegationTokenCommand is told that tokens need authentication"):
         ran = tools.run(f"{_TOOLS}.DelegationTokenCommand", "--describe", "--command-config", "/dev/null")
