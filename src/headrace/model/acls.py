@@ -11,6 +11,7 @@ CLUSTER_NAME = "kafka-cluster"
 
 
 class ResourceType(IntEnum):
+    __hash__ = int.__hash__  # that of an enum is a Python function, and each check hashes one
     TOPIC = 2
     GROUP = 3
     CLUSTER = 4
@@ -31,6 +32,8 @@ class Permission(IntEnum):
 
 class AclOperation(IntEnum):
     """By the numbers of the protocol; they are also the bits of `authorized_operations` (KIP-430)."""
+
+    __hash__ = int.__hash__
 
     ALL = 2
     READ = 3
