@@ -24,7 +24,6 @@ from tests.faults.networks import Network, NotPossible
 
 BROKERS = (1, 2, 3)
 SETTINGS: dict[str, object] = {
-    "insecure": True,
     "broker.session.timeout.ms": 6000,
     "replica.lag.time.max.ms": 4000,
     "group.initial.rebalance.delay.ms": 500,
@@ -103,7 +102,9 @@ class Testbed:
         self.network: Network | None = None
         self.disks: dict[str, LoopDisk] = {}
         self._undo = ExitStack()
-        self.settings: dict[str, object] = {**SETTINGS, **(settings or {})}
+        # In a network of their own, brokers do not listen on loopback. Version 0.1 does not have this setting.
+        beyond_loopback = {"insecure": True} if with_network else {}
+        self.settings: dict[str, object] = {**SETTINGS, **beyond_loopback, **(settings or {})}
         self.env = dict(env or {})
         self._wants = {NETWORK: with_network, DISKS: with_disks, CLOCK: with_clock}
         self.cluster: ClusterProcesses
