@@ -17,7 +17,7 @@ from headrace.config.settings import Setting, parse_all
 from headrace.config.topic import TOPIC_SETTINGS
 from headrace.kafka.broker_loggers import change_levels, logger_level, logger_rows, set_levels
 from headrace.kafka.config_entries import ResourceType
-from headrace.kafka.config_permissions import guarded, require_alter
+from headrace.kafka.config_permissions import guarded, guarded_topic, require_alter
 from headrace.kafka.dispatch import Context
 from headrace.kafka.errors import error_code, error_message
 from headrace.model.errors import HeadraceError, InvalidSettings, ProtocolError, SettingsError, UnknownTopic
@@ -92,7 +92,9 @@ async def _alter(ctx: Context, resource: Any, make_edit: MakeEdit, *, validate_o
             _TOPIC_ROWS,
             lambda name: _TOPIC_ROWS[name].render(settings.value(_TOPIC_ROWS[name])),
         )
-        await metadata.alter_topic_settings(topic.name, edit, validate_only=validate_only)
+        await metadata.alter_topic_settings(
+            topic.name, guarded_topic(ctx, topic.name, edit), validate_only=validate_only
+        )
     elif resource.resource_type == ResourceType.GROUP:
         group_id = named_group(resource.resource_name)
         of_group = metadata.group_settings(group_id)

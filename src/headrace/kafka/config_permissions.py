@@ -9,15 +9,29 @@ from headrace.kafka.permissions import (
     ALTER_CLUSTER,
     ALTER_CLUSTER_CONFIGS,
     ALTER_GROUP_CONFIGS,
+    ALTER_TOPIC,
     ALTER_TOPIC_CONFIGS,
+    DELETE_TOPIC,
     DESCRIBE_CLUSTER_CONFIGS,
     DESCRIBE_GROUP_CONFIGS,
     DESCRIBE_TOPIC_CONFIGS,
+    WRITE_TOPIC,
 )
 
 ACCESS_SETTINGS = ("authorization.enable", "allow.everyone.if.no.acl.found")
 """Settings that decide whether ACLs count. A client that can change them can give itself any permission, as one that
 can change ACLs, so it needs the same permission."""
+
+ALTER_NEEDS = (
+    ALTER_CLUSTER_CONFIGS,
+    ALTER_TOPIC_CONFIGS,
+    ALTER_GROUP_CONFIGS,
+    ALTER_CLUSTER,
+    ALTER_TOPIC,
+    WRITE_TOPIC,
+    DELETE_TOPIC,
+)
+"""The permissions that a change of settings may need."""
 
 
 def require_describe(ctx: Context, resource_type: int, name: str) -> None:
@@ -47,6 +61,32 @@ def guarded(ctx: Context, edit: SettingsEdit) -> SettingsEdit:
         after = edit(before)
         if any(before.get(name) != after.get(name) for name in ACCESS_SETTINGS):
             ctx.require(ALTER_CLUSTER)
+        return after
+
+    return checked
+
+
+def require_values(ctx: Context, topic: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Raise `NotAuthorized` unless the client may also give a topic these settings for their effect: as over SQS, the
+    attributes of a queue have its policy, and its dead letters are written to another queue."""
+
+    def is_new(name: str) -> bool:
+        return before.get(name) != after.get(name)
+
+    if is_new("queue.attributes"):
+        ctx.require(ALTER_TOPIC, topic)
+    if is_new("queue.dead.letter") and after.get("queue.dead.letter"):
+        ctx.require(WRITE_TOPIC, after["queue.dead.letter"])
+    if is_new("encryption.at.rest") and after.get("encryption.at.rest") == "shredded":
+        ctx.require(DELETE_TOPIC, topic)
+
+
+def guarded_topic(ctx: Context, topic: str, edit: SettingsEdit) -> SettingsEdit:
+    """Return the edit of a topic's settings such that their values are checked, too (`require_values`)."""
+
+    def checked(before: Mapping[str, str]) -> Mapping[str, str]:
+        after = edit(before)
+        require_values(ctx, topic, before, after)
         return after
 
     return checked

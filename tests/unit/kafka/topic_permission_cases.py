@@ -48,39 +48,62 @@ def _configs(kind: ConfigType, name: str) -> Callable[[Secured, int], Fields]:
     }
 
 
-def _alter(kind: ConfigType, name: str, setting: str, value: str) -> Callable[[Secured, int], Fields]:
-    config = {"name": setting, "value": value, "config_operation": 0}
+def _alter(kind: ConfigType, name: str, *settings: tuple[str, str]) -> Callable[[Secured, int], Fields]:
+    configs = [{"name": setting, "value": value, "config_operation": 0} for setting, value in settings]
     return lambda scene, version: {
-        "resources": [{"resource_type": int(kind), "resource_name": name, "configs": [config]}]
+        "resources": [{"resource_type": int(kind), "resource_name": name, "configs": configs}]
     }
+
+
+_QUEUE = ("queue.type", "standard")
 
 
 def _alter_cases(key: int) -> list[Case]:
     return [
         Case(
             key,
-            _alter(ConfigType.TOPIC, TOPIC, "retention.ms", "1000"),
+            _alter(ConfigType.TOPIC, TOPIC, ("retention.ms", "1000")),
             (p.ALTER_TOPIC_CONFIGS,),
             "of a topic",
             changes=True,
         ),
         Case(
             key,
-            _alter(ConfigType.GROUP, GROUP, "consumer.heartbeat.interval.ms", "6000"),
+            _alter(ConfigType.TOPIC, TOPIC, _QUEUE, ("queue.attributes", "{}")),
+            (p.ALTER_TOPIC_CONFIGS, p.ALTER_TOPIC),
+            "of a queue's policy",
+            changes=True,
+        ),
+        Case(
+            key,
+            _alter(ConfigType.TOPIC, TOPIC, _QUEUE, ("queue.dead.letter", TOPIC)),
+            (p.ALTER_TOPIC_CONFIGS, p.WRITE_TOPIC),
+            "of a queue's dead letters",
+            changes=True,
+        ),
+        Case(
+            key,
+            _alter(ConfigType.TOPIC, TOPIC, ("encryption.at.rest", "shredded")),
+            (p.ALTER_TOPIC_CONFIGS, p.DELETE_TOPIC),
+            "of a topic's keys",
+        ),
+        Case(
+            key,
+            _alter(ConfigType.GROUP, GROUP, ("consumer.heartbeat.interval.ms", "6000")),
             (p.ALTER_GROUP_CONFIGS,),
             "of a group",
             changes=True,
         ),
         Case(
             key,
-            _alter(ConfigType.BROKER, "", "auto.leader.rebalance.enable", "false"),
+            _alter(ConfigType.BROKER, "", ("auto.leader.rebalance.enable", "false")),
             (p.ALTER_CLUSTER_CONFIGS,),
             "of brokers",
             changes=True,
         ),
         Case(
             key,
-            _alter(ConfigType.BROKER, "", "allow.everyone.if.no.acl.found", "true"),
+            _alter(ConfigType.BROKER, "", ("allow.everyone.if.no.acl.found", "true")),
             (p.ALTER_CLUSTER_CONFIGS, p.ALTER_CLUSTER),
             "of access",
             changes=True,
@@ -134,6 +157,27 @@ TOPIC_AND_CLUSTER_CASES: list[Case] = [
         lambda *_: {"topics": [{"name": NEW_TOPIC, "num_partitions": 1, "replication_factor": 1}]},
         (p.CREATE_TOPIC,),
         or_else=((p.CREATE_CLUSTER,),),
+        optional=(p.DESCRIBE_TOPIC_CONFIGS,),
+        topic=NEW_TOPIC,
+        changes=True,
+    ),
+    Case(
+        19,
+        lambda *_: {
+            "topics": [
+                {
+                    "name": NEW_TOPIC,
+                    "num_partitions": 1,
+                    "replication_factor": 1,
+                    "configs": [
+                        {"name": name, "value": value}
+                        for name, value in (_QUEUE, ("queue.attributes", "{}"), ("queue.dead.letter", NEW_TOPIC))
+                    ],
+                }
+            ]
+        },
+        (p.CREATE_TOPIC, p.ALTER_TOPIC, p.WRITE_TOPIC),
+        "a queue with a policy and dead letters",
         optional=(p.DESCRIBE_TOPIC_CONFIGS,),
         topic=NEW_TOPIC,
         changes=True,

@@ -6,7 +6,8 @@ effect without a restart can be changed on a broker. Log levels cannot be replac
 
 Permissions: ALTER_CONFIGS on the topic or on the group, else TOPIC_ or GROUP_AUTHORIZATION_FAILED; on the cluster for
 all others, else CLUSTER_AUTHORIZATION_FAILED. A change of `authorization.enable` or `allow.everyone.if.no.acl.found`
-also needs ALTER on the cluster.
+also needs ALTER on the cluster. On a topic, a change of `queue.attributes` also needs ALTER on the topic, a new
+`queue.dead.letter` WRITE on that queue, and `encryption.at.rest=shredded` DELETE on the topic.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,8 +16,8 @@ from typing import TYPE_CHECKING
 from headrace.cluster.metadata import SettingsEdit
 from headrace.config.settings import Setting
 from headrace.kafka.config_changes import InForce, alter_resources
+from headrace.kafka.config_permissions import ALTER_NEEDS
 from headrace.kafka.dispatch import Context, handles
-from headrace.kafka.permissions import ALTER_CLUSTER, ALTER_CLUSTER_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS
 from headrace.model.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 KEY = 33
 
 
-@handles(KEY, 0, 2, needs=(ALTER_CLUSTER_CONFIGS, ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER))
+@handles(KEY, 0, 2, needs=ALTER_NEEDS)
 async def alter_configs(ctx: Context, request: "AlterConfigsRequest") -> "AlterConfigsResponse":
     response: type[AlterConfigsResponse] = ctx.schema.AlterConfigsResponse
     return await alter_resources(ctx, request, response, _replace_all, may_change_loggers=False)

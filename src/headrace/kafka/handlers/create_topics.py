@@ -4,7 +4,8 @@
   INVALID_REQUEST. A name that appears twice in a request is INVALID_REQUEST and creates nothing.
 - A topic is durable and usable when the answer is sent; the request's timeout is ignored.
 - validate_only checks everything and changes nothing.
-- Permissions: CREATE on the cluster or on the topic, else TOPIC_AUTHORIZATION_FAILED. Without DESCRIBE_CONFIGS on the
+- Permissions: CREATE on the cluster or on the topic, else TOPIC_AUTHORIZATION_FAILED. A queue with `queue.attributes`
+  also needs ALTER on the topic, and one with `queue.dead.letter` WRITE on that queue. Without DESCRIBE_CONFIGS on the
   topic the answer has none of its settings, and neither partitions nor replicas: `topic_config_error_code` says so.
 - From v5 on the answer has partitions, replicas and every setting of the topic; from v7 on its id.
 """
@@ -16,9 +17,10 @@ from typing import TYPE_CHECKING
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.config_entries import topic_entries
+from headrace.kafka.config_permissions import require_values
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
-from headrace.kafka.permissions import CREATE_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC_CONFIGS
+from headrace.kafka.permissions import ALTER_TOPIC, CREATE_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC_CONFIGS, WRITE_TOPIC
 from headrace.model.errors import HeadraceError, InvalidReplicaAssignment, InvalidSettings, ProtocolError
 from headrace.model.image import TopicImage
 from headrace.protocol.codec import make
@@ -32,7 +34,7 @@ KEY = 19
 DEFAULT = -1
 
 
-@handles(KEY, 2, 7, needs=(CREATE_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC_CONFIGS))
+@handles(KEY, 2, 7, needs=(CREATE_CLUSTER, CREATE_TOPIC, ALTER_TOPIC, WRITE_TOPIC, DESCRIBE_TOPIC_CONFIGS))
 async def create_topics(ctx: Context, request: "CreateTopicsRequest") -> "CreateTopicsResponse":
     counts = Counter(topic.name for topic in request.topics)
     may_create_any = ctx.shows(CREATE_CLUSTER)
@@ -58,12 +60,14 @@ async def _create(ctx: Context, wanted: "CreatableTopic", *, validate_only: bool
         assignment = {entry.partition_index: entry.broker_ids for entry in wanted.assignments}
         if len(assignment) != len(wanted.assignments):
             raise InvalidReplicaAssignment("a manual assignment names a partition more than once")
+    settings = _settings(wanted)
+    require_values(ctx, wanted.name, {}, settings)
     return await ctx.services.metadata.create_topic(
         wanted.name,
         partitions=None if wanted.num_partitions == DEFAULT else wanted.num_partitions,
         replication_factor=None if wanted.replication_factor == DEFAULT else wanted.replication_factor,
         assignment=assignment,
-        settings=_settings(wanted),
+        settings=settings,
         validate_only=validate_only,
     )
 

@@ -13,7 +13,8 @@ its loggers.
 
 Permissions: ALTER_CONFIGS on the topic or on the group, else TOPIC_ or GROUP_AUTHORIZATION_FAILED; on the cluster for
 all others, else CLUSTER_AUTHORIZATION_FAILED. A change of `authorization.enable` or `allow.everyone.if.no.acl.found`
-also needs ALTER on the cluster.
+also needs ALTER on the cluster. On a topic, a change of `queue.attributes` also needs ALTER on the topic, a new
+`queue.dead.letter` WRITE on that queue, and `encryption.at.rest=shredded` DELETE on the topic.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,8 +23,8 @@ from typing import TYPE_CHECKING
 from headrace.cluster.metadata import SettingsEdit
 from headrace.config.settings import Kind, Setting, did_you_mean
 from headrace.kafka.config_changes import AlterConfigOperation, InForce, alter_resources
+from headrace.kafka.config_permissions import ALTER_NEEDS
 from headrace.kafka.dispatch import Context, handles
-from headrace.kafka.permissions import ALTER_CLUSTER, ALTER_CLUSTER_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS
 from headrace.model.errors import InvalidSettings, ProtocolError
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 KEY = 44
 
 
-@handles(KEY, 0, 1, needs=(ALTER_CLUSTER_CONFIGS, ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER))
+@handles(KEY, 0, 1, needs=ALTER_NEEDS)
 async def incremental_alter_configs(
     ctx: Context, request: "IncrementalAlterConfigsRequest"
 ) -> "IncrementalAlterConfigsResponse":
