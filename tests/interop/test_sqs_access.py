@@ -217,14 +217,15 @@ def asked_about_receipt(member: str, value: Callable[[str], Any]) -> Callable[[S
 def create_call(scene: Scene) -> Sample:
     dead = scene.made("-dead")
     return Sample(
-        {"queue": scene.queue, "settings": {"dead.letter": dead, "max.receives": "3"}},
-        [(CREATE, scene.queue), (WRITE, dead)],
+        {"queue": scene.queue, "settings": {"dead.letter": dead, "max.receives": "3", "attributes": "{}"}},
+        [(CREATE, scene.queue), (ALTER, scene.queue), (WRITE, dead)],
     )
 
 
 def alter_call(scene: Scene) -> Sample:
     queue, dead = scene.made(), scene.made("-dead")
-    return Sample({"queue": queue, "settings": {"dead.letter": dead}}, [(ALTER_CONFIGS, queue), (WRITE, dead)])
+    settings = {"dead.letter": dead, "attributes": "{}"}
+    return Sample({"queue": queue, "settings": settings}, [(ALTER_CONFIGS, queue), (ALTER, queue), (WRITE, dead)])
 
 
 def list_call(scene: Scene) -> Sample:

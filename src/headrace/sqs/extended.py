@@ -211,6 +211,11 @@ def _dead_letter_queue(_: SqsRequest, asked: wire.CreateQueue | wire.AlterQueue)
     return (target,) if target else ()
 
 
+def _if_attributes_change(_: SqsRequest, asked: wire.CreateQueue | wire.AlterQueue) -> Iterable[str]:
+    """The attributes of a queue have its policy."""
+    return (asked.queue,) if "attributes" in asked.settings else ()
+
+
 @dataclass(frozen=True, slots=True)
 class ExtendedCall:
     work: Callable[[SqsRequest, Any], Awaitable[Any]]
@@ -224,12 +229,15 @@ def _need(operation: AclOperation) -> QueueNeed:
 
 
 _TO_DEAD_LETTERS = write_to(_dead_letter_queue, "the dead-letter queue, if it is set")
+_SETS_POLICY = QueueNeed(AclOperation.ALTER, _if_attributes_change, "the queue, if its attributes are set")
 _CREATE = QueueNeed(AclOperation.CREATE, _queue, CREATE_QUEUE_NAME.about)
 _READ, _DESCRIBE = _need(AclOperation.READ), _need(AclOperation.DESCRIBE)
 
 CALLS: dict[type[msgspec.Struct], ExtendedCall] = {
-    wire.CreateQueue: ExtendedCall(_create, "CreateQueue", (_CREATE, _TO_DEAD_LETTERS)),
-    wire.AlterQueue: ExtendedCall(_alter, "SetQueueAttributes", (_need(AclOperation.ALTER_CONFIGS), _TO_DEAD_LETTERS)),
+    wire.CreateQueue: ExtendedCall(_create, "CreateQueue", (_CREATE, _SETS_POLICY, _TO_DEAD_LETTERS)),
+    wire.AlterQueue: ExtendedCall(
+        _alter, "SetQueueAttributes", (_need(AclOperation.ALTER_CONFIGS), _SETS_POLICY, _TO_DEAD_LETTERS)
+    ),
     wire.DeleteQueue: ExtendedCall(_delete, "DeleteQueue", (_need(AclOperation.DELETE),)),
     wire.DescribeQueue: ExtendedCall(_describe, "GetQueueAttributes", (_DESCRIBE,)),
     wire.ListQueues: ExtendedCall(_list, "ListQueues", (DESCRIBE_LISTED,)),
