@@ -3,6 +3,7 @@
 - One thread owns the connection; the event loop never waits for the disk.
 - WAL with `synchronous=FULL`: a transaction is on disk when `commit` returns. The revision is written in the same
   transaction, so it never repeats.
+- Only its owner, and the group if it was let in, can read the file.
 - The file is locked while it is open: a second broker on the same data directory does not start.
 - Watches are in-process. The changes of the last `HISTORY_LIMIT` transactions are in memory; a watch after an older
   revision, or one from an earlier run, ends with `WatchLost`.
@@ -11,7 +12,9 @@
 
 import asyncio
 import logging
+import os
 import sqlite3
+import stat
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -191,6 +194,7 @@ class SqliteStore:
 
     def _connect(self) -> Revision:
         try:
+            _hide_from_others(self._path)
             self._connection = sqlite3.connect(self._path, timeout=0, isolation_level=None)
             try:
                 return self._prepare(self._connection)
@@ -299,6 +303,17 @@ class SqliteStore:
             "UPDATE counters SET value = value + 1 WHERE name=? RETURNING value", (name,)
         ).fetchone()
         return Revision(value)
+
+
+def _hide_from_others(path: Path) -> None:
+    """Other users of the machine must not read it: it has the secrets of access keys. SQLite gives its log the same
+    permissions. An error is left to SQLite, which says more."""
+    with suppress(OSError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        for file in (path, path.with_name(f"{path.name}-wal")):
+            mode = file.stat().st_mode
+            if mode & stat.S_IRWXO:
+                file.chmod(stat.S_IMODE(mode) & ~stat.S_IRWXO)
 
 
 def _why_not_opened(path: Path, error: sqlite3.DatabaseError) -> str:
