@@ -1,6 +1,7 @@
 """`headrace secure` against running brokers: one, and a cluster that goes on while it is secured."""
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,11 @@ def test_a_running_broker_is_secured_in_place(tmp_path: Path) -> None:
         assert "password" not in planned
         assert not (tmp_path / "data" / "security.toml").exists()
 
+        with socket.create_server(("127.0.0.1", port)), pytest.raises(subprocess.CalledProcessError) as refused:
+            secure(*arguments)
+        assert "nothing was changed" in refused.value.stderr
+        assert not (tmp_path / "data" / "security").exists()
+
         facts = secure(*arguments)
         topics = AdminClient(client_settings(port, facts)).list_topics(timeout=30).topics
         assert "orders" in topics
@@ -57,8 +63,12 @@ def test_a_running_broker_is_secured_in_place(tmp_path: Path) -> None:
         for path in (tmp_path / "data").rglob("*"):
             assert not path.is_file() or facts["password"].encode() not in path.read_bytes()
 
-        again = secure(*arguments)
+        settings = (tmp_path / "data" / "security.toml").read_text()
+        again = secure("--data-dir", str(tmp_path / "data"))
         assert "password" not in again
+        assert (tmp_path / "data" / "security.toml").read_text() == settings
+        with pytest.raises(subprocess.CalledProcessError, match="exit status 1"):
+            secure(*arguments, "--step", "1")
         assert "orders" in AdminClient(client_settings(port, facts)).list_topics(timeout=30).topics
 
 

@@ -21,8 +21,13 @@ def secure(
         ),
     ] = None,
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where clients connect over TLS, with a user and a password.")
-    ] = ":9093",
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where clients connect over TLS, with a user and a password. Default: :9093, or as before.",
+            show_default=False,
+        ),
+    ] = None,
     admin: Annotated[str, typer.Option(metavar="NAME", help="The administrator to create.")] = "admin",
     security_dir: Annotated[
         Path | None,

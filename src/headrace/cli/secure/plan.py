@@ -50,6 +50,24 @@ def settings_for(
     return settings
 
 
+def step_of(settings: Mapping[str, str]) -> int:
+    """The step that an earlier run with these settings has done; 0 for none."""
+    if not settings:
+        return 0
+    if settings.get("authorization.enable") == "true":
+        return ALL_STEPS
+    return 2 if settings.get("inter.broker.listener") == SECURE_LISTENER else 1
+
+
+def listener_address(settings: Mapping[str, str], name: str) -> str | None:
+    """The address of a listener in the settings that an earlier run has written; None if it is not there."""
+    for url in settings.get("listeners", "").split(","):
+        address, _, query = url.partition("://")[2].partition("?")
+        if query == f"name={name}":
+            return address
+    return None
+
+
 def to_toml(settings: Mapping[str, str | Sequence[str] | bool]) -> str:
     """The settings as a file for a broker."""
     lines = ["# Written by headrace secure. These settings take precedence over all others."]

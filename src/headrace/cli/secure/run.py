@@ -4,12 +4,14 @@ import json
 import os
 import secrets
 import signal
+import socket
 import string
 import time
 from pathlib import Path
 
 from headrace.app.broker_security import admin_acls
 from headrace.app.secured_home import (
+    RUNNING,
     InitialAccess,
     RunningBroker,
     running_broker,
@@ -17,13 +19,24 @@ from headrace.app.secured_home import (
     write_private,
 )
 from headrace.cli.errors import CommandFailed
-from headrace.cli.secure.plan import ALL_STEPS, SecuredFiles, settings_for, to_toml
+from headrace.cli.secure.plan import (
+    ALL_STEPS,
+    PLAIN_LISTENER,
+    SECURE_LISTENER,
+    SecuredFiles,
+    listener_address,
+    settings_for,
+    step_of,
+    to_toml,
+)
+from headrace.config.address import parse_address
 from headrace.config.load import SECURITY_FILE, read_config_file
 from headrace.model.errors import SettingsError
 from headrace.model.users import AccessKey, User
 from headrace.security.sasl.scram import HASHES, new_credential
 from headrace.security.tls.dev_certificates import make_dev_certificates
 
+_DEFAULT_SECURE = ":9093"
 _DEFAULT_PLAIN = "127.0.0.1:9092"
 _BROKER_PASSWORD = "broker-password"
 _PASSWORD_BYTES = 18
@@ -36,7 +49,7 @@ def run(
     data_dir: Path,
     *,
     hosts: list[str],
-    listen: str,
+    listen: str | None,
     admin: str,
     security_dir: Path,
     step: int | None,
@@ -49,26 +62,63 @@ def run(
         raise CommandFailed(
             f"{data_dir} does not exist: name the data directory of a broker with --data-dir, or start one first"
         )
-    in_cluster = step is not None
-    if running is not None and running.is_in_cluster and step is None:
-        raise CommandFailed(
-            f"broker {running.broker_id} belongs to a cluster: secure its brokers in three steps, --step 1 on every "
-            "one of them, then --step 2, then --step 3"
-        )
-    this_step = step or ALL_STEPS
     before = _known(data_dir)
-    is_first = not before
+    _check_step(data_dir, step, running, before)
+    in_cluster, this_step, is_first = step is not None, step or ALL_STEPS, not before
+    known_address = listener_address(before, SECURE_LISTENER)
+    address = listen or known_address or _DEFAULT_SECURE
+    if address != known_address:
+        _check_is_free(address)
     actions = _actions(data_dir, security_dir, running, this_step, is_first=is_first, restarts=restarts)
     if is_dry:
         _print(as_json, actions, {}, title="This would be done:")
         return
-    facts = _prepare(data_dir, hosts, listen, admin, security_dir, running, this_step, before, in_cluster=in_cluster)
+    facts = _prepare(data_dir, hosts, address, admin, security_dir, running, this_step, before, in_cluster=in_cluster)
     # Before the restart: the password is shown only once, and must not be lost if that fails.
     _print(as_json, actions, facts, title="Done:")
     if running is not None and restarts:
         _restart(data_dir, running)
         if not as_json:
             print("\nThe broker is ready again, and serves clients over TLS.")
+
+
+def _check_step(data_dir: Path, step: int | None, running: RunningBroker | None, before: dict[str, str]) -> None:
+    """Raise `CommandFailed` if this step is not one for the broker."""
+    is_in_cluster = "inter.broker.listener" in before if running is None else running.is_in_cluster
+    if is_in_cluster and step is None:
+        raise CommandFailed(
+            f"the broker of {data_dir} belongs to a cluster: secure its brokers in three steps, --step 1 on every "
+            "one of them, then --step 2, then --step 3"
+        )
+    done = step_of(before)
+    if step is not None and step < done:
+        raise CommandFailed(
+            f"step {done} is done on this broker, and step {step} would make it less secure again: to go back all the "
+            f"same, edit {data_dir / SECURITY_FILE}, and restart the broker"
+        )
+
+
+def _check_is_free(address: str) -> None:
+    """Raise `CommandFailed` if no listener can be opened there: the broker would stop instead of restarting."""
+    try:
+        endpoint = parse_address(address)
+    except SettingsError as error:
+        raise CommandFailed(f"--listen {address}: {error}") from None
+    try:
+        found = socket.getaddrinfo(
+            endpoint.host or None, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        for family, kind, protocol, _, where in found:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind(where)
+    except OSError as error:
+        raise CommandFailed(
+            f"the broker cannot listen on {address} ({error.strerror}): choose another address with --listen; nothing "
+            "was changed"
+        ) from None
 
 
 def _known(data_dir: Path) -> dict[str, str]:
@@ -172,8 +222,9 @@ def _broker_password(security_dir: Path) -> str:
 
 
 def _plain_address(running: RunningBroker | None, before: dict[str, str]) -> str:
-    if "listeners" in before:
-        return before["listeners"].partition("://")[2].partition("?")[0]
+    known = listener_address(before, PLAIN_LISTENER)
+    if known is not None:
+        return known
     if running is None:
         return _DEFAULT_PLAIN
     for url in running.listeners.values():
@@ -185,16 +236,25 @@ def _plain_address(running: RunningBroker | None, before: dict[str, str]) -> str
 
 def _restart(data_dir: Path, running: RunningBroker) -> None:
     """Restart the broker, and wait until it is ready with the new listener."""
+    before = _written(data_dir)
     os.kill(running.pid, signal.SIGHUP)
     deadline_s = time.monotonic() + _RESTART_TIMEOUT_S
     while time.monotonic() < deadline_s:
-        now = running_broker(data_dir)
+        now = running_broker(data_dir) if _written(data_dir) != before else None
         if now is not None and any(url.startswith("sasl_tls") for url in now.listeners.values()):
             return
         if not _is_alive(running.pid):
             raise CommandFailed("the broker has stopped instead of restarting: its log says why")
         time.sleep(_LOOK_EVERY_S)
     raise CommandFailed(f"the broker is not ready again after {_RESTART_TIMEOUT_S:.0f} s: its log says why")
+
+
+def _written(data_dir: Path) -> int | None:
+    """When the running broker has written its file; None while there is none."""
+    try:
+        return (data_dir / RUNNING).stat().st_mtime_ns
+    except OSError:
+        return None
 
 
 def _is_alive(pid: int) -> bool:

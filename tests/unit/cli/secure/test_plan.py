@@ -2,7 +2,7 @@ import tomllib
 
 import pytest
 
-from headrace.cli.secure.plan import SecuredFiles, settings_for, to_toml
+from headrace.cli.secure.plan import SecuredFiles, listener_address, settings_for, step_of, to_toml
 from headrace.config.broker import broker_settings
 from headrace.config.load import read_config_file
 
@@ -31,6 +31,14 @@ def test_each_step_of_a_cluster_is_a_valid_configuration(
     assert plain.is_local is not is_open
     assert (secure.protocol, secure.authenticates) == ("sasl_tls", True)
     assert settings.inter_broker_password == 'p"w'
+    assert step_of(texts) == step
+    assert listener_address(texts, "secure") == ":9093"
+    assert listener_address(texts, "plain") == ("0.0.0.0:9092" if is_open else "127.0.0.1:9092")
+
+
+def test_a_broker_that_was_never_secured_has_done_no_step() -> None:
+    assert step_of({}) == 0
+    assert listener_address({}, "secure") is None
 
 
 def test_one_broker_needs_one_step(tmp_path) -> None:
