@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from headrace.testing.cluster import ClusterProcesses
 from headrace.testing.etcd import free_port
 from headrace.testing.process import BrokerProcess
+from tests.upgrade.release import unpack
 from tests.waiting import until
 
 
@@ -70,6 +71,23 @@ def test_a_running_broker_is_secured_in_place(tmp_path: Path) -> None:
         with pytest.raises(subprocess.CalledProcessError, match="exit status 1"):
             secure(*arguments, "--step", "1")
         assert "orders" in AdminClient(client_settings(port, facts)).list_topics(timeout=30).topics
+
+
+def test_a_broker_with_data_of_a_version_without_users_is_left_as_it_is(tmp_path: Path) -> None:
+    unpack("0.1", "single-stopped", tmp_path / "data")
+    with BrokerProcess(tmp_path / "data") as broker:
+        arguments = ("--data-dir", str(tmp_path / "data"), "--listen", f"127.0.0.1:{free_port()}")
+        with pytest.raises(subprocess.CalledProcessError) as refused:
+            secure(*arguments)
+        assert "headrace cluster upgrade" in refused.value.stderr
+        assert not (tmp_path / "data" / "security.toml").exists()
+        subprocess.run(
+            [sys.executable, "-m", "headrace", "cluster", "upgrade", "--yes", "--bootstrap", broker.bootstrap],
+            check=True,
+            capture_output=True,
+            timeout=60,
+        )
+        assert "password" in secure(*arguments)
 
 
 def test_a_cluster_is_secured_step_by_step_while_clients_go_on(tmp_path: Path) -> None:

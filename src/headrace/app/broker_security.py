@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from headrace.app.secured_home import forget_initial_access, read_initial_access
+from headrace.app.secured_home import INITIAL_ACCESS, SECURITY_FOLDER, forget_initial_access, read_initial_access
 from headrace.cluster.access import AccessControl
 from headrace.config.broker import BrokerSettings
+from headrace.config.load import SECURITY_FILE
 from headrace.kafka.services import Services
 from headrace.model.acls import CLUSTER_NAME, WILDCARD, Acl, AclOperation, PatternType, Permission, ResourceType
 from headrace.model.errors import StartupError
-from headrace.model.features import SECURITY_LEVEL
+from headrace.model.features import SECURITY_LEVEL, needed
 from headrace.model.users import principal_of
 from headrace.security.authenticator import Authenticator
 from headrace.security.sasl.json_fetch import JsonUrl
@@ -128,6 +129,12 @@ async def _create_initial_access(data_dir: Path, services: Services) -> None:
     wanted = await asyncio.to_thread(read_initial_access, data_dir)
     if wanted is None:
         return
+    level = services.metadata.image.feature_level
+    if level < SECURITY_LEVEL:
+        raise StartupError(
+            f"{needed('access control', SECURITY_LEVEL, level)}. To start the broker for that, move "
+            f"{data_dir / SECURITY_FILE} away, and {data_dir / SECURITY_FOLDER / INITIAL_ACCESS}"
+        )
     access, known = services.access, services.metadata.image.security
     await access.create_acls(wanted.acls)
     for user in wanted.users:

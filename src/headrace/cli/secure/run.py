@@ -18,6 +18,7 @@ from headrace.app.secured_home import (
     write_initial_access,
     write_private,
 )
+from headrace.cli.cluster.view import PATIENT
 from headrace.cli.errors import CommandFailed
 from headrace.cli.secure.plan import (
     ALL_STEPS,
@@ -29,12 +30,15 @@ from headrace.cli.secure.plan import (
     step_of,
     to_toml,
 )
-from headrace.config.address import parse_address
+from headrace.config.address import EVERY_ADDRESS, parse_address
+from headrace.config.broker_rows import LOOPBACK
 from headrace.config.load import SECURITY_FILE, read_config_file
 from headrace.model.errors import SettingsError
+from headrace.model.features import FEATURE, SECURITY_LEVEL, needed
 from headrace.model.users import AccessKey, User
 from headrace.security.sasl.scram import HASHES, new_credential
 from headrace.security.tls.dev_certificates import make_dev_certificates
+from headrace.wire import Cluster, WireError
 
 _DEFAULT_SECURE = ":9093"
 _DEFAULT_PLAIN = "127.0.0.1:9092"
@@ -69,6 +73,8 @@ def run(
     address = listen or known_address or _DEFAULT_SECURE
     if address != known_address:
         _check_is_free(address)
+    if running is not None and is_first:
+        _check_level(_plain_address(running, before))
     actions = _actions(data_dir, security_dir, running, this_step, is_first=is_first, restarts=restarts)
     if is_dry:
         _print(as_json, actions, {}, title="This would be done:")
@@ -96,6 +102,19 @@ def _check_step(data_dir: Path, step: int | None, running: RunningBroker | None,
             f"step {done} is done on this broker, and step {step} would make it less secure again: to go back all the "
             f"same, edit {data_dir / SECURITY_FILE}, and restart the broker"
         )
+
+
+def _check_level(plain: str) -> None:
+    """Raise `CommandFailed` if the running broker has data of a version without users, and cannot create any."""
+    endpoint = parse_address(plain)
+    host = LOOPBACK if endpoint.host in EVERY_ADDRESS else endpoint.host
+    try:
+        with Cluster(f"{host}:{endpoint.port}", client_id="headrace-cli", timeouts=PATIENT) as cluster:
+            level = cluster.feature(FEATURE).finalized
+    except WireError:
+        return  # The broker checks it when it starts.
+    if level < SECURITY_LEVEL:
+        raise CommandFailed(f"{needed('access control', SECURITY_LEVEL, level)}; nothing was changed")
 
 
 def _check_is_free(address: str) -> None:
