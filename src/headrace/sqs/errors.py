@@ -225,6 +225,8 @@ def missing_token() -> SqsError:
         "MissingAuthenticationToken",
         "Request is missing Authentication Token",
         403,
+        own_words="queues of this broker need an access key: make one with `headrace user key create`, and give it as "
+        "access_key (HEADRACE_ACCESS_KEY=ID:SECRET)",
     )
 
 

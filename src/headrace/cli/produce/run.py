@@ -76,17 +76,24 @@ def send_lines(bootstrap: str, topic: str, file: Path | None, options: ProduceOp
     started = time.monotonic()
     if options.acks == "all":
         warm_up(producer, topic)
-    with _lines(file) as lines, ProgressLine("sent", shown=not options.quiet and not sys.stdin.isatty()) as progress:
-        try:
-            for number, line in enumerate(lines, 1):
-                _send(producer, topic, _parse(line, number, options), options, tally)
-                producer.poll(0)
-                if number % _SHOW_EVERY == 0:
-                    progress.update(tally.sent, tally.sent_bytes)
-                if tally.first_error is not None:
-                    break
-        finally:
-            _drain(producer, tally, progress)
+    try:
+        with (
+            _lines(file) as lines,
+            ProgressLine("sent", shown=not options.quiet and not sys.stdin.isatty()) as progress,
+        ):
+            try:
+                for number, line in enumerate(lines, 1):
+                    _send(producer, topic, _parse(line, number, options), options, tally)
+                    producer.poll(0)
+                    if number % _SHOW_EVERY == 0:
+                        progress.update(tally.sent, tally.sent_bytes)
+                    if tally.first_error is not None:
+                        break
+            finally:
+                _drain(producer, tally, progress)
+    except KafkaException as failure:
+        # The producer cannot go on: a client that may write to no topic at all gets no producer id.
+        raise CommandFailed(f"nothing more is delivered to {topic}: {explain(failure.args[0], bootstrap)}") from None
     seconds = time.monotonic() - started
     if not options.quiet:
         say(f"Sent {done_in('message', tally.sent, tally.sent_bytes, seconds)}")
