@@ -1,6 +1,5 @@
 """Users and their access keys. A key's secret is part of the answer that creates it, and of no other."""
 
-import secrets
 from datetime import UTC, datetime
 
 import msgspec
@@ -10,14 +9,10 @@ from headrace.admin.routes import ALTER_CLUSTER, DESCRIBE_CLUSTER, AdminRequest,
 from headrace.admin.services import AdminServices
 from headrace.model.errors import UnknownAccessKey, UnknownUser
 from headrace.model.users import AccessKey
+from headrace.security.new_access_key import new_access_key
 
-KEY_ID_PREFIX = "HR"
 MAX_KEYS = 20
 """For each user, so that two are there while clients change from one to the next, and stores stay small."""
-_KEY_ID_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
-_KEY_ID_RANDOM = 18
-_SECRET_BYTES = 30
-"""40 characters of base64."""
 
 
 class UserEntry(msgspec.Struct, frozen=True):
@@ -58,7 +53,7 @@ async def create_key(request: AdminRequest) -> Reply:
     async with services.changing:
         if len(_keys(services, user)) >= MAX_KEYS:
             raise AdminError(409, "too_many_keys", f"{user} has {MAX_KEYS} access keys: delete one first")
-        key = AccessKey(_new_id(), user, secrets.token_urlsafe(_SECRET_BYTES), services.wall_ms())
+        key = new_access_key(user, services.wall_ms())
         await services.access.create_access_key(key)
     return Reply(NewKey(key.key_id, user, _time(key), key.secret), 201)
 
@@ -91,7 +86,3 @@ def _entry(key: AccessKey) -> KeyEntry:
 
 def _time(key: AccessKey) -> str:
     return datetime.fromtimestamp(key.created_ms / 1000, UTC).isoformat(timespec="seconds")
-
-
-def _new_id() -> str:
-    return KEY_ID_PREFIX + "".join(secrets.choice(_KEY_ID_CHARACTERS) for _ in range(_KEY_ID_RANDOM))

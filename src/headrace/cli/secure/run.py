@@ -5,7 +5,6 @@ import os
 import secrets
 import signal
 import socket
-import string
 import time
 from pathlib import Path
 
@@ -35,7 +34,8 @@ from headrace.config.broker_rows import LOOPBACK
 from headrace.config.load import SECURITY_FILE, read_config_file
 from headrace.model.errors import SettingsError
 from headrace.model.features import FEATURE, SECURITY_LEVEL, needed
-from headrace.model.users import AccessKey, User
+from headrace.model.users import User
+from headrace.security.new_access_key import new_access_key
 from headrace.security.sasl.scram import HASHES, new_credential
 from headrace.security.tls.dev_certificates import make_dev_certificates
 from headrace.wire import Cluster, WireError
@@ -44,7 +44,6 @@ _DEFAULT_SECURE = ":9093"
 _DEFAULT_PLAIN = "127.0.0.1:9092"
 _BROKER_PASSWORD = "broker-password"
 _PASSWORD_BYTES = 18
-_KEY_ID_CHARACTERS = string.ascii_uppercase + string.digits
 _RESTART_TIMEOUT_S = 120.0
 _LOOK_EVERY_S = 0.1
 
@@ -215,12 +214,7 @@ def _prepare_access(data_dir: Path, admin: str) -> dict[str, str]:
     """Prepare the administrator, whom the broker creates at its next start."""
     password = secrets.token_urlsafe(_PASSWORD_BYTES)
     credentials = {mechanism: new_credential(password, mechanism) for mechanism in HASHES}
-    key = AccessKey(
-        "HR" + "".join(secrets.choice(_KEY_ID_CHARACTERS) for _ in range(18)),
-        admin,
-        secrets.token_urlsafe(30),
-        int(time.time() * 1000),
-    )
+    key = new_access_key(admin, int(time.time() * 1000))
     folder = data_dir / "security"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_initial_access(folder, InitialAccess([User(admin, credentials)], [key], list(admin_acls(admin))))
