@@ -95,18 +95,21 @@ def test_leased_keys_end_with_the_process(tmp_path: Path) -> None:
 def test_other_users_cannot_read_the_file(tmp_path: Path) -> None:
     """Not one that an earlier version created, either."""
     path = tmp_path / "metadata.db"
-    modes: list[int] = []
+    modes: set[int] = set()
 
     async def look(store: SqliteStore) -> None:
         await put(store, "/secret")
-        modes.extend(each.stat().st_mode & 0o777 for each in tmp_path.iterdir())
+        modes.update(read_modes())
+
+    def read_modes() -> set[int]:
+        return {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()}
 
     run(path, look)
-    assert set(modes) == {0o600}
+    assert modes == {0o600}
     path.chmod(0o644)
     modes.clear()
     run(path, look)
-    assert set(modes) == {0o640}
+    assert modes == {0o640}
 
 
 def test_what_was_committed_survives_kill_9(tmp_path: Path) -> None:
