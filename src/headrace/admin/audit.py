@@ -3,7 +3,7 @@
 from typing import Any
 
 from headrace.admin.errors import AdminError, admin_error
-from headrace.admin.routes import PREFIX, AdminRequest, AdminRoute, Reply
+from headrace.admin.routes import PREFIX, AdminReply, AdminRequest, AdminRoute
 from headrace.model.errors import HeadraceError
 from headrace.security.audit.event import AuditClass, clip
 
@@ -11,7 +11,7 @@ _READS = "GET"
 _INTERNAL_ERROR = "internal_error"
 
 
-async def recorded(route: AdminRoute, request: AdminRequest) -> Reply:
+async def recorded(route: AdminRoute, request: AdminRequest) -> AdminReply:
     """Carry out a request, and record it if it changes something. A request that switches the log on is recorded."""
     if route.method == _READS:
         return await route.handler(request)

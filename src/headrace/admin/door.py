@@ -21,7 +21,7 @@ from headrace.admin import secure, users  # noqa: F401  They register their rout
 from headrace.admin.audit import recorded
 from headrace.admin.errors import AdminError, admin_error, forbidden, unauthorized
 from headrace.admin.login import authenticate, is_local
-from headrace.admin.routes import PREFIX, ROUTES, AdminRequest, AdminRoute, Reply
+from headrace.admin.routes import PREFIX, ROUTES, AdminReply, AdminRequest, AdminRoute
 from headrace.admin.services import AdminServices
 from headrace.model.errors import HeadraceError
 from headrace.model.users import ANONYMOUS, principal_of
@@ -65,7 +65,7 @@ def _endpoint(services: AdminServices, route: AdminRoute) -> Callable[[Request],
     return endpoint
 
 
-async def _answer(services: AdminServices, route: AdminRoute, request: Request) -> Reply:
+async def _answer(services: AdminServices, route: AdminRoute, request: Request) -> AdminReply:
     subject = await authenticate(services, request)
     _check(services, route, request, subject)
     if route.method == "POST" and request.headers.get("content-type", "").partition(";")[0].strip() != _JSON:

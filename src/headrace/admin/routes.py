@@ -1,7 +1,7 @@
 """The table of routes: method, path, handler, and the permission that each needs.
 
     @route("GET", "/users", needs=DESCRIBE_CLUSTER)
-    async def list_users(request: AdminRequest) -> Reply: ...
+    async def list_users(request: AdminRequest) -> AdminReply: ...
 
 A handler without `needs` does not register. The tests generate a matrix of requests from this table.
 """
@@ -33,7 +33,7 @@ ALTER_CLUSTER = RouteNeed(AclOperation.ALTER)
 DESCRIBE_CLUSTER = RouteNeed(AclOperation.DESCRIBE)
 
 
-class Reply(NamedTuple):
+class AdminReply(NamedTuple):
     value: Any
     """Encoded as JSON; None for no content."""
     status: int = 200
@@ -59,7 +59,7 @@ class AdminRequest:
             raise AdminError(400, "invalid_request", "the body is not JSON") from None
 
 
-AdminHandler = Callable[[AdminRequest], Awaitable[Reply]]
+AdminHandler = Callable[[AdminRequest], Awaitable[AdminReply]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.admin.errors import AdminError, unauthorized
 from headrace.admin.login import verified_user
-from headrace.admin.routes import ALTER_CLUSTER, AdminRequest, Reply, route
+from headrace.admin.routes import ALTER_CLUSTER, AdminReply, AdminRequest, route
 from headrace.model.acls import CLUSTER
 from headrace.model.users import ANONYMOUS, principal_of
 from headrace.security.authorizer import Authorizer
@@ -27,7 +27,7 @@ class SecureRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @route("POST", "/secure", needs=ALTER_CLUSTER, is_open_without_users=True)
-async def secure(request: AdminRequest) -> Reply:
+async def secure(request: AdminRequest) -> AdminReply:
     wanted = request.read(SecureRequest)
     if not wanted.admin or ":" in wanted.admin:
         raise AdminError(400, "invalid_request", "the name of an administrator is not empty and has no colon")
@@ -41,7 +41,7 @@ async def secure(request: AdminRequest) -> Reply:
         is_created = await _ensure_admin(request, wanted)
         if not was_on:
             await metadata.alter_broker_settings(None, _turned_on)
-    return Reply({"admin": wanted.admin, "created": is_created, "authorization": True, "was_secured": was_on})
+    return AdminReply({"admin": wanted.admin, "created": is_created, "authorization": True, "was_secured": was_on})
 
 
 def _turned_on(before: Mapping[str, str]) -> dict[str, str]:

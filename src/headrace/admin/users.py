@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from headrace.admin.errors import AdminError
-from headrace.admin.routes import ALTER_CLUSTER, DESCRIBE_CLUSTER, AdminRequest, Reply, route
+from headrace.admin.routes import ALTER_CLUSTER, DESCRIBE_CLUSTER, AdminReply, AdminRequest, route
 from headrace.admin.services import AdminServices
 from headrace.model.errors import UnknownAccessKey, UnknownUser
 from headrace.model.users import AccessKey
@@ -33,39 +33,39 @@ class NewKey(KeyEntry, frozen=True):
 
 
 @route("GET", "/users", needs=DESCRIBE_CLUSTER)
-async def list_users(request: AdminRequest) -> Reply:
+async def list_users(request: AdminRequest) -> AdminReply:
     image = request.services.security.image
     entries = [
         UserEntry(name, sorted(user.credentials), len(_keys(request.services, name)))
         for name, user in sorted(image.users.items())
     ]
-    return Reply({"users": entries})
+    return AdminReply({"users": entries})
 
 
 @route("GET", "/users/{name:path}/keys", needs=DESCRIBE_CLUSTER, owner="name")
-async def list_keys(request: AdminRequest) -> Reply:
-    return Reply({"keys": [_entry(key) for key in _keys(request.services, _user(request))]})
+async def list_keys(request: AdminRequest) -> AdminReply:
+    return AdminReply({"keys": [_entry(key) for key in _keys(request.services, _user(request))]})
 
 
 @route("POST", "/users/{name:path}/keys", needs=ALTER_CLUSTER, owner="name")
-async def create_key(request: AdminRequest) -> Reply:
+async def create_key(request: AdminRequest) -> AdminReply:
     services, user = request.services, _user(request)
     async with services.changing:
         if len(_keys(services, user)) >= MAX_KEYS:
             raise AdminError(409, "too_many_keys", f"{user} has {MAX_KEYS} access keys: delete one first")
         key = new_access_key(user, services.wall_ms())
         await services.access.create_access_key(key)
-    return Reply(NewKey(key.key_id, user, _time(key), key.secret), 201)
+    return AdminReply(NewKey(key.key_id, user, _time(key), key.secret), 201)
 
 
 @route("DELETE", "/users/{name:path}/keys/{id}", needs=ALTER_CLUSTER, owner="name")
-async def delete_key(request: AdminRequest) -> Reply:
+async def delete_key(request: AdminRequest) -> AdminReply:
     user, key_id = _user(request), request.parameters["id"]
     key = request.services.security.image.access_keys.get(key_id)
     if key is None or key.user != user:
         raise UnknownAccessKey(f"{user} has no access key {key_id}")
     await request.services.access.delete_access_key(key_id)
-    return Reply(None, 204)
+    return AdminReply(None, 204)
 
 
 def _user(request: AdminRequest) -> str:

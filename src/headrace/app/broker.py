@@ -37,7 +37,7 @@ from headrace.kafka.preload import Preload
 from headrace.kafka.server import KafkaServer
 from headrace.kafka.services import Services
 from headrace.model.image import Endpoint
-from headrace.replication.transport import BrokerLogin, TcpTransport
+from headrace.replication.transport import InterBrokerLogin, TcpTransport
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.disk import Disk, OsDisk
 from headrace.runtime.heap import HeapTrimmer
@@ -159,7 +159,7 @@ class BrokerApp:
         settings, listener = self.settings, self.settings.broker_listener
         login = None
         if listener.uses_sasl:
-            login = BrokerLogin(
+            login = InterBrokerLogin(
                 settings.inter_broker_sasl_mechanism, settings.inter_broker_user, settings.inter_broker_password
             )
         tls = self._tls.client_context() if self._tls is not None and listener.uses_tls else None

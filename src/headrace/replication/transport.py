@@ -64,7 +64,7 @@ class Transport(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerLogin:
+class InterBrokerLogin:
     """How this broker authenticates itself to the others."""
 
     mechanism: str
@@ -78,7 +78,7 @@ class TcpTransport:
         max_answer_bytes: int = MAX_ANSWER_BYTES,
         *,
         tls: ssl.SSLContext | None = None,
-        login: BrokerLogin | None = None,
+        login: InterBrokerLogin | None = None,
     ) -> None:
         """`tls` and `login` are for the listener that brokers use among themselves."""
         self._max_answer_bytes = max_answer_bytes
@@ -121,7 +121,7 @@ class TcpTransport:
         return channel
 
 
-async def _log_in(channel: "TcpChannel", login: BrokerLogin) -> None:
+async def _log_in(channel: "TcpChannel", login: InterBrokerLogin) -> None:
     exchange = client_exchange(login.mechanism, user=login.user, password=login.password)
     correlator = Correlator(_LOGIN_CLIENT_ID)
 
