@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -63,6 +64,18 @@ def test_a_running_broker_is_secured_in_place(tmp_path: Path) -> None:
         assert facts["password"] not in broker.stderr
         for path in (tmp_path / "data").rglob("*"):
             assert not path.is_file() or facts["password"].encode() not in path.read_bytes()
+
+        sqs = boto3.client(
+            "sqs",
+            endpoint_url=broker.http_url.replace("http://", "https://"),
+            region_name="us-east-1",
+            aws_access_key_id=facts["access_key"],
+            aws_secret_access_key=facts["secret_key"],
+            verify=facts["ca"],
+        )
+        url = sqs.create_queue(QueueName="emails")["QueueUrl"]
+        sqs.send_message(QueueUrl=url, MessageBody="hello")
+        assert sqs.receive_message(QueueUrl=url)["Messages"][0]["Body"] == "hello"
 
         settings = (tmp_path / "data" / "security.toml").read_text()
         again = secure("--data-dir", str(tmp_path / "data"))

@@ -56,7 +56,7 @@ def secure(
     It makes a CA and a certificate, an administrator with a password and an access key for queues, opens a listener
     with TLS and SCRAM, turns on ACLs, restarts the broker, and prints what clients need. Without `--host`, the
     certificate is for this machine's name and for localhost. The plain listener stays open to this machine, where ACLs
-    apply as well.
+    apply as well; queues over HTTP move to https on their port.
 
     Run again, it changes nothing that is done already. In a cluster, brokers are secured one after the other in three
     steps, while clients go on: docs/security.md goes through it.

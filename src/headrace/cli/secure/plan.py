@@ -26,8 +26,12 @@ def settings_for(
     plain: str,
     in_cluster: bool,
     broker_password: str,
+    http_port: int = 0,
 ) -> dict[str, str | Sequence[str] | bool]:
-    """The settings after a step; `plain` is the address of the listener that the broker has today."""
+    """The settings after a step; `plain` is the address of the listener that the broker has today.
+
+    With `http_port`, the last step serves the SQS API over TLS there.
+    """
     last = step == ALL_STEPS
     plain_address = _on_loopback(plain) if last else plain
     settings: dict[str, str | Sequence[str] | bool] = {
@@ -43,6 +47,8 @@ def settings_for(
         settings["insecure"] = True
     else:
         settings["authorization.enable"] = True
+        if http_port:
+            settings["http.listen"] = f"https://{listen.rpartition(':')[0]}:{http_port}"
     if in_cluster:
         settings["inter.broker.listener"] = PLAIN_LISTENER if step == 1 else SECURE_LISTENER
         settings["inter.broker.user"] = BROKER_USER

@@ -160,6 +160,7 @@ def _actions(
     actions.append(f"a listener with TLS and SCRAM, in {data_dir / SECURITY_FILE}")
     if step == ALL_STEPS:
         actions.append("ACLs decide what users may do; the plain listener serves this machine only")
+        actions.append("queues are served over https, to clients with an access key")
     elif step > 1:
         actions.append("brokers use TLS and SCRAM among themselves")
     if running is None:
@@ -205,9 +206,16 @@ def _prepare(
         plain=_plain_address(running, before),
         in_cluster=in_cluster,
         broker_password=broker_password,
+        http_port=_http_port(running, before),
     )
     write_private(data_dir / SECURITY_FILE, to_toml(settings).encode())
     return facts
+
+
+def _http_port(running: RunningBroker | None, before: dict[str, str]) -> int:
+    """The port of the HTTP listener, which stays the same; 0 if the broker has none, or is not running."""
+    url = before.get("http.listen") or (running.http if running is not None else "")
+    return int(url.rpartition(":")[2]) if url else 0
 
 
 def _prepare_access(data_dir: Path, admin: str) -> dict[str, str]:

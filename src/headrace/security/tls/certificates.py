@@ -121,7 +121,7 @@ def distinguished_name(name: x509.Name) -> str:
     return ",".join("+".join(part) for part in reversed(parts))
 
 
-def _attribute(attribute: x509.NameAttribute[str | bytes], encoded: bytes) -> str:
+def _attribute(attribute: "x509.NameAttribute[str | bytes]", encoded: bytes) -> str:
     keyword = _KEYWORDS.get(attribute.oid)
     if keyword is None or isinstance(attribute.value, bytes):
         return f"{keyword or attribute.oid.dotted_string}=#{encoded.hex()}"
