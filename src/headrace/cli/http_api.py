@@ -16,7 +16,7 @@ from headrace.config.address import is_loopback
 from headrace.config.client_connection import resolve_credentials
 from headrace.config.credentials import Credentials
 from headrace.security.tls.client_context import credentials_context
-from headrace.wire import Refused, Resource
+from headrace.wire import ConfigResource, Refused
 
 _PREFIX = "/api/v1"
 _TIMEOUT_S = 30.0
@@ -81,7 +81,7 @@ def _found(bootstrap: str) -> str:
             for number, node in cluster.describe().brokers.items():
                 if node.is_fenced:
                     continue
-                settings = {each.name: each.value for each in cluster.settings_of(Resource.BROKER, str(number))}
+                settings = {each.name: each.value for each in cluster.settings_of(ConfigResource.BROKER, str(number))}
                 for url in urls(settings.get(LISTENERS) or "", node.endpoint.host):
                     return url
         except Refused as error:

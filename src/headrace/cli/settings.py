@@ -7,13 +7,13 @@ from headrace.cli.cluster.view import connected
 from headrace.cli.errors import CommandFailed
 from headrace.cli.output import print_json, setting_text, table
 from headrace.config.broker import BROKER_SETTINGS
-from headrace.wire import Cluster, Refused, Resource, SettingInForce
+from headrace.wire import Cluster, ConfigResource, Refused, SettingInForce
 
 
 def show_brokers(bootstrap: str, broker_id: int | None, *, all_settings: bool, as_json: bool) -> None:
     """The settings of each broker that is there, or of one of them."""
     with connected(bootstrap) as cluster:
-        found = {each: cluster.settings_of(Resource.BROKER, str(each)) for each in _brokers(cluster, broker_id)}
+        found = {each: cluster.settings_of(ConfigResource.BROKER, str(each)) for each in _brokers(cluster, broker_id)}
     if as_json:
         print_json(
             [{"broker": number, "settings": [_plain(each) for each in settings]} for number, settings in found.items()]
@@ -52,7 +52,7 @@ def alter_brokers(bootstrap: str, broker_id: int | None, changes: Mapping[str, s
     with connected(bootstrap) as cluster:
         if broker_id is not None:
             _brokers(cluster, broker_id)
-        _alter(cluster, Resource.BROKER, "" if broker_id is None else str(broker_id), changes)
+        _alter(cluster, ConfigResource.BROKER, "" if broker_id is None else str(broker_id), changes)
     whose = "all brokers" if broker_id is None else f"broker {broker_id}"
     print(f"Changed {', '.join(changes)} of {whose}")
 
@@ -62,14 +62,14 @@ def set_log_level(bootstrap: str, broker_id: int | None, logger: str, level: str
     with connected(bootstrap) as cluster:
         brokers = _brokers(cluster, broker_id)
         for number in brokers:
-            _alter(cluster, Resource.LOGGERS, str(number), {logger: level.upper()})
+            _alter(cluster, ConfigResource.LOGGERS, str(number), {logger: level.upper()})
     what = "everything" if logger == "root" else logger
     print(f"Broker {', '.join(map(str, brokers))} logs {what} from {level.upper()} on, until its next restart")
 
 
 def alter_group(bootstrap: str, group: str, changes: Mapping[str, str | None]) -> None:
     with connected(bootstrap) as cluster:
-        _alter(cluster, Resource.GROUP, group, changes)
+        _alter(cluster, ConfigResource.GROUP, group, changes)
     print(f"Changed {', '.join(changes)} of the group {group}")
 
 
@@ -77,13 +77,13 @@ def group_settings(bootstrap: str, group: str) -> list[dict[str, Any]]:
     """The settings that a group has of its own. None where the broker knows none: Kafka before 3.8."""
     with connected(bootstrap) as cluster:
         try:
-            found = cluster.settings_of(Resource.GROUP, group)
+            found = cluster.settings_of(ConfigResource.GROUP, group)
         except Refused:
             return []
     return [_plain(each) for each in found if each.source == "group"]
 
 
-def _alter(cluster: Cluster, resource: Resource, name: str, changes: Mapping[str, str | None]) -> None:
+def _alter(cluster: Cluster, resource: ConfigResource, name: str, changes: Mapping[str, str | None]) -> None:
     try:
         cluster.alter_settings(resource, name, changes)
     except Refused as error:

@@ -16,7 +16,7 @@ from headrace.config.queue import QUEUE_SETTINGS
 from headrace.config.settings import Setting, parse_all
 from headrace.config.topic import TOPIC_SETTINGS
 from headrace.kafka.broker_loggers import change_levels, logger_level, logger_rows, set_levels
-from headrace.kafka.config_entries import ResourceType
+from headrace.kafka.config_entries import ConfigResourceType
 from headrace.kafka.config_permissions import guarded, guarded_topic, require_alter
 from headrace.kafka.dispatch import Context
 from headrace.kafka.errors import error_code, error_message
@@ -59,7 +59,7 @@ async def alter_resources(
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
                 raise ProtocolError("a resource must appear only once in a request")
-            if resource.resource_type == ResourceType.BROKER_LOGGER and not may_change_loggers:
+            if resource.resource_type == ConfigResourceType.BROKER_LOGGER and not may_change_loggers:
                 raise ProtocolError("the levels of loggers are changed one by one: use IncrementalAlterConfigs")
             require_alter(ctx, resource.resource_type, resource.resource_name)
             await _alter(ctx, resource, make_edit, validate_only=request.validate_only)
@@ -82,7 +82,7 @@ async def _alter(ctx: Context, resource: Any, make_edit: MakeEdit, *, validate_o
     names = Counter(config.name for config in resource.configs)
     if twice := [name for name, count in names.items() if count > 1]:
         raise ProtocolError(f"a setting must appear only once for a resource: {', '.join(twice)}")
-    if resource.resource_type == ResourceType.TOPIC:
+    if resource.resource_type == ConfigResourceType.TOPIC:
         if not resource.resource_name:
             raise ProtocolError("settings of topics are changed topic by topic: name one")
         topic = existing_topic(metadata, check_name(resource.resource_name))
@@ -95,7 +95,7 @@ async def _alter(ctx: Context, resource: Any, make_edit: MakeEdit, *, validate_o
         await metadata.alter_topic_settings(
             topic.name, guarded_topic(ctx, topic.name, edit), validate_only=validate_only
         )
-    elif resource.resource_type == ResourceType.GROUP:
+    elif resource.resource_type == ConfigResourceType.GROUP:
         group_id = named_group(resource.resource_name)
         of_group = metadata.group_settings(group_id)
         edit = make_edit(
@@ -104,9 +104,9 @@ async def _alter(ctx: Context, resource: Any, make_edit: MakeEdit, *, validate_o
             lambda name: GROUP_SETTINGS[name].render(of_group.value(GROUP_SETTINGS[name])),
         )
         await metadata.alter_group_settings(group_id, edit, validate_only=validate_only)
-    elif resource.resource_type == ResourceType.BROKER_LOGGER:
+    elif resource.resource_type == ConfigResourceType.BROKER_LOGGER:
         _alter_loggers(metadata, resource, make_edit, validate_only=validate_only)
-    elif resource.resource_type == ResourceType.CLIENT_METRICS:
+    elif resource.resource_type == ConfigResourceType.CLIENT_METRICS:
         _check_client_metrics(resource, make_edit)
     else:
         broker_id = named_broker(metadata, resource.resource_type, resource.resource_name, may_be_another=True)
@@ -155,7 +155,7 @@ def named_group(name: str) -> str:
 def named_broker(metadata: Metadata, resource_type: int, name: str, *, may_be_another: bool = False) -> int | None:
     """Return the broker that a resource names, or None for all. Another broker's settings can be altered here, but not
     described."""
-    if resource_type != ResourceType.BROKER:
+    if resource_type != ConfigResourceType.BROKER:
         raise ProtocolError(
             f"settings of resource type {resource_type} are not supported: use topic (2), broker (4), broker logger "
             "(8), client metrics (16) or group (32)"

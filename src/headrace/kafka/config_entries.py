@@ -24,7 +24,7 @@ from headrace.kafka.shown_names import shown_names
 from headrace.model.image import TopicImage
 
 
-class ResourceType(IntEnum):
+class ConfigResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4
     BROKER_LOGGER = 8

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from headrace.cluster.metadata import SettingsEdit
-from headrace.kafka.config_entries import ResourceType
+from headrace.kafka.config_entries import ConfigResourceType
 from headrace.kafka.dispatch import Context
 from headrace.kafka.permissions import (
     ALTER_CLUSTER,
@@ -36,9 +36,9 @@ ALTER_NEEDS = (
 
 def require_describe(ctx: Context, resource_type: int, name: str) -> None:
     """Raise `NotAuthorized` unless the client may see the settings of the resource."""
-    if resource_type == ResourceType.TOPIC:
+    if resource_type == ConfigResourceType.TOPIC:
         ctx.require(DESCRIBE_TOPIC_CONFIGS, name)
-    elif resource_type == ResourceType.GROUP:
+    elif resource_type == ConfigResourceType.GROUP:
         ctx.require(DESCRIBE_GROUP_CONFIGS, name)
     else:
         ctx.require(DESCRIBE_CLUSTER_CONFIGS)
@@ -46,9 +46,9 @@ def require_describe(ctx: Context, resource_type: int, name: str) -> None:
 
 def require_alter(ctx: Context, resource_type: int, name: str) -> None:
     """Raise `NotAuthorized` unless the client may change the settings of the resource."""
-    if resource_type == ResourceType.TOPIC:
+    if resource_type == ConfigResourceType.TOPIC:
         ctx.require(ALTER_TOPIC_CONFIGS, name)
-    elif resource_type == ResourceType.GROUP:
+    elif resource_type == ConfigResourceType.GROUP:
         ctx.require(ALTER_GROUP_CONFIGS, name)
     else:
         ctx.require(ALTER_CLUSTER_CONFIGS)

@@ -45,7 +45,7 @@ from headrace.wire.fetch import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITT
 from headrace.wire.groups import GroupInfo
 from headrace.wire.produce import ResumedTransaction
 from headrace.wire.router import Partition, PartitionInfo, Topic
-from headrace.wire.settings import Resource, SettingInForce
+from headrace.wire.settings import ConfigResource, SettingInForce
 from headrace.wire.share_groups import ShareGroupInfo, ShareGroupOffset, ShareMember
 from headrace.wire.transactions import TransactionInfo
 
@@ -63,6 +63,7 @@ __all__ = [
     "BrokerUnreachable",
     "Cluster",
     "ClusterInfo",
+    "ConfigResource",
     "Credentials",
     "ErrorCode",
     "Feature",
@@ -78,7 +79,6 @@ __all__ = [
     "Reassignment",
     "Refused",
     "Replica",
-    "Resource",
     "ResumedTransaction",
     "SettingInForce",
     "ShareGroupInfo",

@@ -34,7 +34,7 @@ from headrace.wire.produce import ResumedTransaction, Transactions
 from headrace.wire.range_reader import follow
 from headrace.wire.router import LeaderRouter, Partition, Topic
 from headrace.wire.security import WireSecurity
-from headrace.wire.settings import Resource, SettingInForce
+from headrace.wire.settings import ConfigResource, SettingInForce
 from headrace.wire.share_groups import ShareGroupInfo
 from headrace.wire.streams_groups import StreamsGroupInfo
 from headrace.wire.transactions import TransactionInfo
@@ -116,11 +116,11 @@ class Cluster:
         """Change settings of one running broker, or of all (None); a value of None resets a setting."""
         brokers.set_broker_settings(self._router, broker_id, settings)
 
-    def settings_of(self, resource: Resource, name: str) -> list[SettingInForce]:
+    def settings_of(self, resource: ConfigResource, name: str) -> list[SettingInForce]:
         """The settings of a group, of a broker (its id as text) or of its loggers, with the source of each value."""
         return settings.settings_of(self._router, resource, name)
 
-    def alter_settings(self, resource: Resource, name: str, changes: Mapping[str, str | None]) -> None:
+    def alter_settings(self, resource: ConfigResource, name: str, changes: Mapping[str, str | None]) -> None:
         """Change settings atomically; None resets one. The name "" stands for all brokers."""
         settings.alter_settings(self._router, resource, name, changes)
 

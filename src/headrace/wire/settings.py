@@ -17,7 +17,7 @@ _SET, _DELETE = 0, 1
 _TIMEOUT_S = 30.0
 
 
-class Resource(IntEnum):
+class ConfigResource(IntEnum):
     """Kafka's config resource types."""
 
     BROKER = 4
@@ -26,7 +26,11 @@ class Resource(IntEnum):
 
 
 _SOURCES = {1: "topic", 2: "broker", 3: "all brokers", 4: "start", 5: "default", 6: "logger", 8: "group"}
-_NAMES = {Resource.BROKER: "broker", Resource.LOGGERS: "the loggers of broker", Resource.GROUP: "the group"}
+_NAMES = {
+    ConfigResource.BROKER: "broker",
+    ConfigResource.LOGGERS: "the loggers of broker",
+    ConfigResource.GROUP: "the group",
+}
 
 
 class SettingInForce(NamedTuple):
@@ -39,7 +43,7 @@ class SettingInForce(NamedTuple):
     """True if changing it needs a restart of the broker."""
 
 
-def settings_of(router: LeaderRouter, resource: Resource, name: str) -> list[SettingInForce]:
+def settings_of(router: LeaderRouter, resource: ConfigResource, name: str) -> list[SettingInForce]:
     """All settings of a group, a broker or its loggers, by name. Defaults are included."""
 
     def build(schema: ModuleType) -> Any:
@@ -66,7 +70,9 @@ def settings_of(router: LeaderRouter, resource: Resource, name: str) -> list[Set
     return router.patiently(attempt)
 
 
-def alter_settings(router: LeaderRouter, resource: Resource, name: str, changes: Mapping[str, str | None]) -> None:
+def alter_settings(
+    router: LeaderRouter, resource: ConfigResource, name: str, changes: Mapping[str, str | None]
+) -> None:
     """Change settings atomically; a value of None resets a setting. An empty name means all brokers."""
 
     def build(schema: ModuleType) -> Any:
@@ -86,13 +92,13 @@ def alter_settings(router: LeaderRouter, resource: Resource, name: str, changes:
     router.patiently(attempt)
 
 
-def whose(resource: Resource, name: str) -> str:
+def whose(resource: ConfigResource, name: str) -> str:
     return f"{_NAMES[resource]} {name}" if name else "all brokers"
 
 
-def _address(router: LeaderRouter, resource: Resource, name: str) -> Endpoint:
+def _address(router: LeaderRouter, resource: ConfigResource, name: str) -> Endpoint:
     """The broker itself for its own settings; the controller for groups and for all brokers."""
-    if resource is Resource.GROUP or not name:
+    if resource is ConfigResource.GROUP or not name:
         return router.controller()
     address = router.brokers().get(int(name))
     if address is None:

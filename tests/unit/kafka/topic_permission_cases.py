@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from headrace.kafka import permissions as p
-from headrace.kafka.config_entries import ResourceType as ConfigType
+from headrace.kafka.config_entries import ConfigResourceType as ConfigType
 from headrace.replication.peers import BROKER_SOFTWARE
 
 from .permission_case import CLUSTER_DENIED, TOPIC_DENIED, Case, Fields

@@ -27,8 +27,7 @@ from headrace.cli.output import count, print_json, say, table
 from headrace.model.acls import EVERYONE, WILDCARD, Acl, PatternType, Permission
 from headrace.security.acl_filter import AclFilter, PatternFilter
 from headrace.security.authorizer import Authorizer, Decision
-from headrace.wire import Cluster, ErrorCode, Refused
-from headrace.wire import Resource as ConfigResource
+from headrace.wire import Cluster, ConfigResource, ErrorCode, Refused
 
 _SUPER_USERS, _ALLOW_EVERYONE = "super.users", "allow.everyone.if.no.acl.found"
 _ANY_HOST = "any host"

@@ -20,7 +20,7 @@ from headrace.cluster.topics import check_name
 from headrace.kafka.config_changes import existing_topic, named_broker, named_group, named_subscription, this_broker
 from headrace.kafka.config_entries import (
     ConfigEntry,
-    ResourceType,
+    ConfigResourceType,
     all_brokers_entries,
     broker_entries,
     client_metrics_entries,
@@ -79,14 +79,14 @@ def describe_configs(ctx: Context, request: "DescribeConfigsRequest") -> "Descri
 
 def _entries(ctx: Context, resource: "DescribeConfigsResource") -> Iterable[ConfigEntry]:
     metadata, kind = ctx.services.metadata, int(resource.resource_type)
-    if kind == ResourceType.TOPIC:
+    if kind == ConfigResourceType.TOPIC:
         return topic_entries(metadata, existing_topic(metadata, check_name(resource.resource_name)))
-    if kind == ResourceType.GROUP:
+    if kind == ConfigResourceType.GROUP:
         return group_entries(metadata, named_group(resource.resource_name))
-    if kind == ResourceType.BROKER_LOGGER:
+    if kind == ConfigResourceType.BROKER_LOGGER:
         this_broker(metadata, resource.resource_name)
         return logger_entries()
-    if kind == ResourceType.CLIENT_METRICS:
+    if kind == ConfigResourceType.CLIENT_METRICS:
         named_subscription(resource.resource_name)
         return client_metrics_entries()
     if named_broker(metadata, resource.resource_type, resource.resource_name) is None:

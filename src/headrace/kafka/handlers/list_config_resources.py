@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.config_entries import ResourceType
+from headrace.kafka.config_entries import ConfigResourceType
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.permissions import DESCRIBE_CLUSTER_CONFIGS
 from headrace.protocol.codec import make
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from kio.schema.list_config_resources.v1.response import ListConfigResourcesResponse
 
 KEY = 74
-LISTED = frozenset(map(int, ResourceType))
+LISTED = frozenset(map(int, ConfigResourceType))
 
 
 @handles(KEY, 0, 1, needs=(DESCRIBE_CLUSTER_CONFIGS,))
 def list_config_resources(ctx: Context, request: "ListConfigResourcesRequest") -> "ListConfigResourcesResponse":
     schema = ctx.schema
-    types = frozenset(getattr(request, "resource_types", (ResourceType.CLIENT_METRICS,))) or LISTED
+    types = frozenset(getattr(request, "resource_types", (ConfigResourceType.CLIENT_METRICS,))) or LISTED
     known = types <= LISTED
     if not ctx.allows(DESCRIBE_CLUSTER_CONFIGS):
         return make(
@@ -49,12 +49,12 @@ def list_config_resources(ctx: Context, request: "ListConfigResourcesRequest") -
     )
 
 
-def _resources(ctx: Context) -> Iterator[tuple[str, ResourceType]]:
+def _resources(ctx: Context) -> Iterator[tuple[str, ConfigResourceType]]:
     image = ctx.services.metadata.image
     for broker_id in sorted(image.brokers):
-        yield str(broker_id), ResourceType.BROKER
-        yield str(broker_id), ResourceType.BROKER_LOGGER
+        yield str(broker_id), ConfigResourceType.BROKER
+        yield str(broker_id), ConfigResourceType.BROKER_LOGGER
     for name in sorted(image.topics):
-        yield name, ResourceType.TOPIC
+        yield name, ConfigResourceType.TOPIC
     for group_id in sorted(image.settings_by_group):
-        yield group_id, ResourceType.GROUP
+        yield group_id, ConfigResourceType.GROUP

@@ -158,7 +158,7 @@ class _First:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pending:
+class _Offered:
     """The exchange between the server's challenge and the client's proof."""
 
     first: _First
@@ -176,7 +176,7 @@ class ScramExchange:
         self._mechanism = mechanism
         self._lookup = lookup
         self._nonce = nonce or secrets.token_urlsafe(_NONCE_BYTES)
-        self._pending: _Pending | None = None
+        self._pending: _Offered | None = None
         self._is_over = False
 
     def is_slow(self, token: bytes) -> bool:
@@ -201,10 +201,10 @@ class ScramExchange:
         nonce = first.nonce + self._nonce
         offered = credential or made_up
         challenge = f"r={nonce},s={b64encode(offered.salt).decode()},i={offered.iterations}"
-        self._pending = _Pending(first, offered, user if credential else None, nonce, challenge)
+        self._pending = _Offered(first, offered, user if credential else None, nonce, challenge)
         return Challenge(challenge.encode())
 
-    def _finish(self, pending: _Pending, text: str) -> Answer:
+    def _finish(self, pending: _Offered, text: str) -> Answer:
         without_proof, proof = _read_final(text, pending)
         credential = pending.credential
         signed = f"{pending.first.bare},{pending.challenge},{without_proof}".encode()
@@ -276,7 +276,7 @@ def _check_extensions(attributes: list[str]) -> None:
             raise ScramMessageError("delegation tokens are not supported")
 
 
-def _read_final(text: str, pending: _Pending) -> tuple[str, bytes]:
+def _read_final(text: str, pending: _Offered) -> tuple[str, bytes]:
     """`c=BINDING,r=NONCE`, extensions and `p=PROOF`, as the text before the proof and the proof."""
     without_proof, comma, proof = text.rpartition(",p=")
     attributes = without_proof.split(",")
