@@ -67,6 +67,20 @@ def test_queues_over_https_with_an_access_key(broker: Broker) -> None:
         wrong.queue("emails").receive(wait=0)
 
 
+def test_queues_with_the_password_of_the_user(broker: Broker) -> None:
+    with client(broker, access_key="") as alice:
+        letters = alice.queue("letters")
+        letters.create()
+        letters.send("to bob")
+        (received,) = letters.receive(wait=10)
+        assert received.text == "to bob"
+        received.ack()
+        letters.delete()
+    wrong = client(broker, access_key="", http=broker.http_url, password="wrong")
+    with wrong as mallory, pytest.raises(ClientError, match="password is wrong"):
+        mallory.queue("letters").receive(wait=0)
+
+
 def test_asyncio(broker: Broker) -> None:
     async def use() -> list[str]:
         given: dict[str, Any] = {"user": "alice", "password": PASSWORD, "tls": str(broker.ca_file), "access_key": KEY}

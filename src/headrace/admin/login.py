@@ -6,8 +6,6 @@ rebinding), or with a proxy's header does not count as local.
 """
 
 import asyncio
-import binascii
-from base64 import b64decode
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -18,11 +16,10 @@ from headrace.admin.services import AdminServices
 from headrace.config.address import is_loopback
 from headrace.model.users import User, principal_of
 from headrace.security.authenticator import Login
+from headrace.security.basic_login import MECHANISM, parse_basic, verify_password
 from headrace.security.login_queue import LoginsBusy
 from headrace.security.subject import Subject
 
-MECHANISM = "BASIC"
-MAX_CREDENTIALS_BYTES = 4096
 _PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 _MAPPED = "::ffff:"
 _WRONG = "the user name or the password is wrong"
@@ -39,7 +36,7 @@ async def authenticate(services: AdminServices, request: Request) -> Subject:
     header = request.headers.get("authorization")
     if header is None:
         return anonymous
-    credentials = _credentials(header)
+    credentials = parse_basic(header)
     if credentials is None:
         raise await _failed(services, anonymous, "", "malformed credentials")
     name, password = credentials
@@ -78,29 +75,12 @@ def _client_host(request: Request) -> str:
     return str(client[0]).removeprefix(_MAPPED) if client else "unknown"
 
 
-def _credentials(header: str) -> tuple[str, str] | None:
-    scheme, _, encoded = header.partition(" ")
-    if scheme.lower() != "basic" or len(encoded) > MAX_CREDENTIALS_BYTES:
-        return None
-    try:
-        name, colon, password = b64decode(encoded.strip(), validate=True).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError):
-        return None
-    return (name, password) if colon and name and password else None
-
-
 async def verified_user(services: AdminServices, host: str, name: str, password: str) -> User | None:
     """The user, if this is its password now. Raises `AdminError` if too many clients log in."""
-    authenticator = await services.authenticator()
-    passwords = authenticator.mechanisms.passwords
-    if passwords.is_cached(name, password):
-        return passwords.verify(name, password)
     try:
-        user = await authenticator.slow_steps.run(host, lambda: passwords.verify(name, password))
+        return await verify_password(await services.authenticator(), services.security, host, name, password)
     except LoginsBusy:
         raise AdminError(503, "busy", "too many clients log in at the same time", {"retry-after": "1"}) from None
-    # The password may have been changed meanwhile.
-    return user if user is not None and services.security.user(user.name) == user else None
 
 
 async def _failed(services: AdminServices, subject: Subject, name: str, reason: str) -> AdminError:

@@ -42,6 +42,7 @@ from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.disk import Disk, OsDisk
 from headrace.runtime.heap import HeapTrimmer
 from headrace.runtime.process import tune_process
+from headrace.security.basic_login import BasicLogin
 from headrace.security.tls.context import ALPN_HTTP
 from headrace.security.tls.reload import ReloadingTls
 from headrace.sqs.access import QueueAccess
@@ -232,7 +233,12 @@ class BrokerApp:
         keys = AccessKeys(
             access_keys(settings.sqs_access_keys), services.security, is_open=is_local or settings.insecure
         )
-        endpoint = SqsEndpoint(realm, keys, BodyBudget(settings.queued_max_request_bytes))
+        login = BasicLogin(
+            services.security,
+            lambda: ensure_authenticator(settings, services),
+            lambda: metadata.settings.connection_failed_authentication_delay_ms,
+        )
+        endpoint = SqsEndpoint(realm, keys, BodyBudget(settings.queued_max_request_bytes), login)
         # After `services.security`, which has subscribed before.
         metadata.subscribe(lambda _, __: endpoint.recheck())
         return endpoint

@@ -78,7 +78,7 @@ class ClientBase(Generic[StreamT]):
           `ClientError` for an unknown name or a wrong value.
         - `http`: the HTTP addresses for queues, such as `http://localhost:9324`, separated by commas; by default the
           brokers are asked for them.
-        - `access_key`: `ID:SECRET`, for queues of brokers that authenticate: an access key of the user.
+        - `access_key`: `ID:SECRET`, an access key of the user, for queues; without it, they use the password.
         - `patience`: for how many seconds a call of a queue is retried without an answer.
         - `connect_timeout`: `Unreachable` is raised when no broker has answered this many seconds after the first call.
           Once one has answered, brokers that are away are waited for.

@@ -62,6 +62,8 @@ class ConnectionFactory:
         self._settings = {"error_cb": self.connection_errors, **credentials.librdkafka(), **(settings or {})}
         self._http = [each.strip() for each in connection.http.split(",") if each.strip()]
         self._access_key = connection.access_key
+        has_password = credentials.user and credentials.password
+        self._queue_login = (credentials.user, credentials.password) if has_password else None
         self._tls = _tls_context(credentials) if credentials.uses_tls else None
         self._patience_s = patience_s
         self.contact = self._first_contact(connect_timeout_s)
@@ -116,7 +118,7 @@ class ConnectionFactory:
         def find() -> list[str]:
             return self._http or discovery.find(self.admin_config(), queue)
 
-        return QueueRpc(find, self._access_key, self._patience_s, self._http_contact.make, self._tls)
+        return QueueRpc(find, self._access_key, self._patience_s, self._http_contact.make, self._tls, self._queue_login)
 
     def subscription(self, topic: str, start: Start, until: datetime | None = None, *, bounded: bool) -> Subscription:
         self.contact.make()

@@ -35,6 +35,10 @@ class AccessKeys:
         key = image.access_keys.get(key_id)
         return key.secret if key is not None and key.user in image.users else None
 
+    def has_user(self, name: str) -> bool:
+        """Whether a user exists, who may log in with its password."""
+        return name in self._security.image.users
+
     def owner(self, key_id: str) -> str:
         """The name of the user that a known key belongs to."""
         if key_id in self._configured:

@@ -14,9 +14,12 @@ from typing import Any
 
 import msgspec
 
+from headrace.config.address import is_loopback
 from headrace.model.errors import HeadraceError
 from headrace.model.sigv4 import query_pairs
-from headrace.model.users import ANONYMOUS, principal_of
+from headrace.model.users import ANONYMOUS, User, principal_of
+from headrace.security import basic_login
+from headrace.security.login_queue import LoginsBusy
 from headrace.security.subject import NOT_AUTHENTICATED, Subject
 from headrace.sqs import actions, auth, errors, extended, query_answers, wire_json, wire_query
 from headrace.sqs.access import Caller
@@ -31,6 +34,7 @@ log = logging.getLogger(__name__)
 MOST_BODY_BYTES = 16 * 1024 * 1024
 """A batch of a MiB in its longest encoding, which is also the most that the SDK sends."""
 
+PasswordLogin = Callable[[Subject, str], Awaitable[User | None]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Scope = MutableMapping[str, Any]
 
@@ -38,10 +42,12 @@ __all__ = ["SqsEndpoint", "actions"]
 
 
 class SqsEndpoint:
-    def __init__(self, realm: Realm, keys: AccessKeys, bodies: BodyBudget) -> None:
+    def __init__(self, realm: Realm, keys: AccessKeys, bodies: BodyBudget, login: PasswordLogin | None = None) -> None:
+        """`login` verifies the passwords of the SDK's clients; without it, only signatures are accepted."""
         self._realm = realm
         self._keys = keys
         self._bodies = bodies
+        self._login = login
         self._waiting: dict[asyncio.Future[Any], Callable[[], bool]] = {}
         """Receives that wait for messages, each with whether its client may still receive them."""
         self._is_stopping = False
@@ -91,6 +97,13 @@ class SqsEndpoint:
     def keys(self) -> AccessKeys:
         return self._keys
 
+    async def login(self, client: Subject, header: str) -> User | None:
+        """The user that an `Authorization` header with a password names; None if it is wrong."""
+        try:
+            return None if self._login is None else await self._login(client, header)
+        except LoginsBusy:
+            raise errors.too_many_logins() from None
+
     async def read(self, receive: Receive, length: int | None) -> bytes:
         return await self._bodies.read(receive, length, MOST_BODY_BYTES)
 
@@ -123,7 +136,18 @@ Answer = tuple[int, bytes, bytes, list[tuple[bytes, bytes]]]
 class _HttpRequest:
     """One HTTP request."""
 
-    __slots__ = ("_endpoint", "_given", "_key_id", "_principal", "_queue", "_receive", "_scope", "_target", "id")
+    __slots__ = (
+        "_endpoint",
+        "_given",
+        "_key_id",
+        "_mechanism",
+        "_principal",
+        "_queue",
+        "_receive",
+        "_scope",
+        "_target",
+        "id",
+    )
 
     def __init__(self, endpoint: SqsEndpoint, scope: Scope, receive: Receive) -> None:
         self.id = new_id()
@@ -135,6 +159,7 @@ class _HttpRequest:
         self._target = self._header(b"x-amz-target")
         self._queue = ""
         self._principal = ANONYMOUS
+        self._mechanism = NOT_AUTHENTICATED
         self._key_id = ""
 
     def _header(self, name: bytes) -> str:
@@ -149,7 +174,8 @@ class _HttpRequest:
             return status, content_type, text, [*headers, (b"connection", b"close")]
         try:
             try:
-                wanted, work = self._understand(body, self._sender(body))
+                sender = await self._logged_in() if self._has_password() else self._sender(body)
+                wanted, work = self._understand(body, sender)
             finally:
                 self._endpoint.forget(body)
             del body
@@ -172,6 +198,26 @@ class _HttpRequest:
         text = self._given.get(b"content-length", b"")
         return int(text[:18]) if text.isdigit() else None
 
+    def _has_password(self) -> bool:
+        """Whether it is a call of the SDK with a user's password instead of a signature."""
+        return (
+            self._target.startswith(extended.TARGET_PREFIX)
+            and self._header(b"authorization").startswith(("Basic ", "basic "))
+            and self._endpoint.keys.is_required
+        )
+
+    async def _logged_in(self) -> str:
+        """The user whose password the request has."""
+        client, scheme = self._scope.get("client"), self._scope["scheme"]
+        host = client[0] if client else "unknown"
+        if scheme != "https" and not is_loopback(host):
+            raise errors.password_without_tls()
+        user = await self._endpoint.login(Subject(host=host, listener=scheme), self._header(b"authorization"))
+        if user is None:
+            raise errors.wrong_password()
+        self._principal, self._mechanism = principal_of(user.name), basic_login.MECHANISM
+        return user.name
+
     def _sender(self, body: bytes) -> str:
         """The user that the request is signed by, or that it names where no signature is required."""
         endpoint, scope = self._endpoint, self._scope
@@ -189,13 +235,12 @@ class _HttpRequest:
             endpoint.realm.audit.refused(self._caller(), claimed, error)
             raise
         self._key_id, user = key_id, endpoint.keys.owner(key_id)
-        self._principal = principal_of(user)
+        self._principal, self._mechanism = principal_of(user), auth.MECHANISM
         return user
 
     def _caller(self) -> Caller:
         client, scheme = self._scope.get("client"), self._scope["scheme"]
-        mechanism = NOT_AUTHENTICATED if self._principal == ANONYMOUS else auth.MECHANISM
-        subject = Subject(self._principal, client[0] if client else "unknown", mechanism, scheme)
+        subject = Subject(self._principal, client[0] if client else "unknown", self._mechanism, scheme)
         return Caller(subject, scheme == "https", self._header(b"user-agent"), self._header(b"referer"))
 
     # -- by protocol
@@ -224,7 +269,11 @@ class _HttpRequest:
 
     def _is_permitted(self, call: SqsRequest) -> bool:
         keys = self._endpoint.keys
-        return (not keys.is_required or keys.secret(self._key_id) is not None) and call.is_permitted()
+        if self._mechanism == basic_login.MECHANISM:
+            is_known = keys.has_user(call.sender)
+        else:
+            is_known = not keys.is_required or keys.secret(self._key_id) is not None
+        return is_known and call.is_permitted()
 
     def _base_url(self) -> str:
         host = self._header(b"host")

@@ -230,6 +230,24 @@ def missing_token() -> SqsError:
     )
 
 
+def wrong_password() -> SqsError:
+    return SqsError(
+        f"{_CORAL}UnrecognizedClientException", "InvalidClientTokenId", "The user name or the password is wrong.", 403
+    )
+
+
+def password_without_tls() -> SqsError:
+    return SqsError(
+        f"{_CORAL}UnrecognizedClientException", "InvalidClientTokenId", "Passwords are accepted over TLS only.", 403
+    )
+
+
+def too_many_logins() -> SqsError:
+    return SqsError(
+        f"{_CORAL}ServiceUnavailable", "ServiceUnavailable", "Too many clients log in at the same time.", 503
+    )
+
+
 def unknown_key() -> SqsError:
     return SqsError(
         f"{_CORAL}UnrecognizedClientException",

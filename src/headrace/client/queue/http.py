@@ -10,6 +10,7 @@ from io import BufferedReader
 from urllib.parse import urlsplit
 
 from headrace.client.errors import ClientError
+from headrace.config.address import is_loopback
 
 _CONNECT_TIMEOUT_S = 5.0
 _MOST_LINE_BYTES = 64 * 1024
@@ -37,6 +38,11 @@ class HttpClientConnection:
         self.host = f"{host}:{self._address[1]}"
         self._socket: socket.socket | None = None
         self._answers: BufferedReader | None = None
+
+    @property
+    def is_private(self) -> bool:
+        """Whether others on the network cannot read what is sent: over TLS, or within this machine."""
+        return self._is_secure or is_loopback(self._address[0])
 
     @property
     def is_open(self) -> bool:

@@ -7,6 +7,7 @@ except those in `_ONCE`.
 import ssl
 import threading
 import time
+from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
@@ -63,7 +64,10 @@ class QueueRpc:
         patience_s: float = PATIENCE_S,
         reach: Callable[[], None] = lambda: None,
         tls: ssl.SSLContext | None = None,
+        login: tuple[str, str] | None = None,
     ) -> None:
+        """Without an `access_key`, `login` is a user's name and password, sent over TLS or on this machine only."""
+        self._login = login
         self._find = find
         self._reach = reach
         self._access_key = access_key
@@ -150,6 +154,8 @@ class QueueRpc:
         body = _encode(request)
         if self._access_key:
             headers = _signed(headers, body, self._access_key)
+        elif self._login is not None and connection.is_private:
+            headers["Authorization"] = _basic(*self._login)
         return connection.post(headers, body, timeout_s)
 
     def _connection(self) -> tuple[str, HttpClientConnection]:
@@ -187,6 +193,10 @@ class QueueRpc:
 
 def failed(problem: wire.Problem) -> QueueFailed:
     return _KINDS.get(problem.error, QueueFailed)(problem.message, code=problem.error)
+
+
+def _basic(user: str, password: str) -> str:
+    return f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"
 
 
 def _signed(headers: dict[str, str], body: bytes, access_key: str) -> dict[str, str]:
