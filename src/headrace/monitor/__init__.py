@@ -1,0 +1,1 @@
+"""What this broker and the cluster are doing: snapshots, lag, history and health."""

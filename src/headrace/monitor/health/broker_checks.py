@@ -1,0 +1,103 @@
+"""Problems of one broker: its disk, store, clock, certificates, load and listeners. Pure."""
+
+from collections.abc import Iterator
+
+from headrace.monitor.health import rules
+from headrace.monitor.health.facts import DiskFacts, HealthFacts
+from headrace.monitor.health.problem import Problem, Severity
+from headrace.monitor.health.report import bounded, duration, problem, size
+
+_PAGE = "cluster"
+
+
+def broker_problems(facts: HealthFacts) -> Iterator[Problem]:
+    yield from _store(facts)
+    if facts.failure:
+        yield _of_broker(
+            facts, "data_dir_failed", f"takes no more writes: its data directory failed ({facts.failure})."
+        )
+    if facts.disk is not None:
+        yield from _disk(facts, facts.disk)
+    yield from _load(facts)
+    yield from bounded(_certificates(facts), "certificates expire")
+    yield from bounded(_clocks(facts), "clocks differ")
+    if facts.open_listeners:
+        names = " and ".join(facts.open_listeners)
+        yield _of_broker(
+            facts, "insecure_listener", f"serves {names} without authentication to everyone who can reach it."
+        )
+
+
+def _of_broker(facts: HealthFacts, rule: str, text: str, severity: Severity | None = None) -> Problem:
+    subject = f"broker {facts.broker_id}"
+    return problem(rule, f"Broker {facts.broker_id} {text}", severity=severity, subject=subject, page=_PAGE)
+
+
+def _store(facts: HealthFacts) -> Iterator[Problem]:
+    store = facts.store
+    if not store.is_reachable:
+        yield _of_broker(facts, "store_unreachable", f"cannot reach {store.kind}: topics and leaders cannot change.")
+    elif store.latency_ms is not None and store.latency_ms > rules.STORE_SLOW_MS:
+        yield _of_broker(
+            facts,
+            "store_slow",
+            f"waits {store.latency_ms:.0f} ms for each answer of {store.kind}, on average over a minute.",
+        )
+
+
+def _disk(facts: HealthFacts, disk: DiskFacts) -> Iterator[Problem]:
+    free = disk.free_bytes / disk.total_bytes if disk.total_bytes else 1.0
+    limit = facts.limits.disk_free_fraction
+    if free < limit:
+        severity: Severity = "critical" if free < limit * rules.DISK_CRITICAL_FRACTION else "warning"
+        text = f"has {size(disk.free_bytes)} ({free:.0%}) left on the disk of {disk.path}."
+        yield _of_broker(facts, "disk_full", text, severity)
+    if disk.growth_bytes_per_s is None or disk.growth_bytes_per_s <= 0:
+        return
+    full_in_s = disk.free_bytes / disk.growth_bytes_per_s
+    if full_in_s < rules.DISK_FULL_SOON_S:
+        severity = "critical" if full_in_s <= rules.DISK_FULL_CRITICAL_S else "warning"
+        text = f"will have a full disk in {duration(full_in_s)} at this rate ({size(disk.growth_bytes_per_s)}/s)."
+        yield _of_broker(facts, "disk_filling", text, severity)
+
+
+def _load(facts: HealthFacts) -> Iterator[Problem]:
+    if facts.loop_lag_s >= rules.LOOP_LAG_S:
+        severity: Severity = "critical" if facts.loop_lag_s >= rules.LOOP_LAG_CRITICAL_S else "warning"
+        text = f"is overloaded: its event loop was held up for {facts.loop_lag_s:.1f} s within the last minute."
+        yield _of_broker(facts, "event_loop_lag", text, severity)
+    if facts.budget_wait_s >= rules.BUDGET_WAIT_S:
+        text = f"has used up the memory for requests: clients have been waiting for {duration(facts.budget_wait_s)}."
+        yield _of_broker(facts, "request_budget", text)
+    if facts.login_failures > rules.LOGIN_FAILURES_PER_MINUTE:
+        yield _of_broker(facts, "login_failures", f"refused {facts.login_failures:,} logins in the last minute.")
+
+
+def _certificates(facts: HealthFacts) -> Iterator[Problem]:
+    for certificate in facts.certificates:
+        left_s = certificate.left_s
+        if left_s >= rules.CERTIFICATE_WARNING_S:
+            continue
+        when = f"expires in {duration(left_s)}" if left_s > 0 else f"expired {duration(-left_s)} ago"
+        yield problem(
+            "certificate",
+            f"The certificate {certificate.name} of broker {facts.broker_id} {when}.",
+            severity="critical" if left_s < rules.CERTIFICATE_CRITICAL_S else "warning",
+            subject=f"broker {facts.broker_id}: {certificate.name}",
+            page=_PAGE,
+        )
+
+
+def _clocks(facts: HealthFacts) -> Iterator[Problem]:
+    for broker, ahead_s in sorted(facts.clock_skews.items()):
+        if abs(ahead_s) <= rules.CLOCK_SKEW_S:
+            continue
+        direction = "ahead of" if ahead_s > 0 else "behind"
+        yield problem(
+            "clock_skew",
+            f"The clock of broker {broker} is {abs(ahead_s):.1f} s {direction} that of broker {facts.broker_id}: "
+            "retention, delays and lag in seconds are off by that.",
+            severity="critical" if abs(ahead_s) >= rules.CLOCK_SKEW_CRITICAL_S else "warning",
+            subject=f"broker {broker}",
+            page=_PAGE,
+        )
