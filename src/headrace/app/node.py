@@ -39,6 +39,7 @@ from headrace.kafka.share_sessions import ShareSessions
 from headrace.model.errors import SettingsError, StartupError
 from headrace.model.features import LATEST_LEVEL
 from headrace.model.image import Endpoint
+from headrace.monitor.pipelines.service import PipelineReports
 from headrace.queues.service import QueueService
 from headrace.queues.share.service import ShareLocator
 from headrace.replication.fetchers import Fetchers
@@ -320,6 +321,11 @@ class Node:
         )
         queues.start()
         undo.push_async_callback(queues.stop)
+        pipelines = PipelineReports(
+            metadata=metadata, partitions=partitions, clock=clock, workers=workers, peers=self._peers
+        )
+        pipelines.start()
+        undo.push_async_callback(pipelines.stop)
         departures = Departures(clock)
         metadata.subscribe(departures.image_changed)
         audit_topic = AuditTopic(metadata, partitions, self._peers)
@@ -351,6 +357,7 @@ class Node:
             access=AccessControl(metadata),
             broker_listener=settings.broker_listener.name,
             audit_topic=audit_topic,
+            pipelines=pipelines,
             coordinators={
                 0: groups.coordinator,
                 1: transactions.coordinator,

@@ -24,7 +24,7 @@ from headrace.cluster.store import ABSENT, Compare, DeleteKey, Put
 from headrace.model.backoff import ExponentialDelay, RetryDelays
 from headrace.model.errors import HeadraceError, StoreConflict
 from headrace.model.ids import NO_LEADER, BrokerId, TopicName, TopicPartition
-from headrace.model.image import AUDIT_TOPIC, BrokerInfo, ClusterImage
+from headrace.model.image import AUDIT_TOPIC, PIPELINES_REPLICAS, PIPELINES_TOPIC, BrokerInfo, ClusterImage
 from headrace.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -200,6 +200,7 @@ class ControllerLoop:
             TopicName("__consumer_offsets"): settings.offsets_topic_replication_factor,
             TopicName("__transaction_state"): settings.transaction_state_log_replication_factor,
             AUDIT_TOPIC: settings.audit_topic_replication_factor,
+            PIPELINES_TOPIC: PIPELINES_REPLICAS,
         }
 
     def _admission(self, broker: BrokerInfo) -> list[Compare]:

@@ -112,6 +112,11 @@ _CODES: Mapping[type[BaseException], ErrorCode] = {
     errors.InvalidMessage: ErrorCode.invalid_record,
     errors.UnknownMove: ErrorCode.resource_not_found,
     errors.InvalidRecordState: ErrorCode.invalid_record_state,
+    # Pipelines
+    errors.UnknownPipeline: ErrorCode.resource_not_found,
+    errors.PipelineNotListening: ErrorCode.invalid_request,
+    errors.PipelineBusy: ErrorCode.invalid_request,
+    errors.TooManyPipelines: ErrorCode.policy_violation,
     # Access control
     errors.UnknownUser: ErrorCode.resource_not_found,
     errors.UnknownAccessKey: ErrorCode.resource_not_found,

@@ -16,6 +16,7 @@ from headrace.kafka.fetch_sessions import FetchSessions
 from headrace.kafka.recompression import Recompressor
 from headrace.kafka.share_sessions import ShareSessions
 from headrace.model.ids import BrokerId
+from headrace.monitor.pipelines.service import PipelineReports
 from headrace.queues.service import QueueService
 from headrace.queues.share.service import ShareService
 from headrace.replication.partitions import PartitionTable
@@ -61,6 +62,7 @@ class Services:
     access: AccessControl
     """Changes to users, access keys and ACLs."""
     audit_topic: AuditTopic
+    pipelines: PipelineReports
     coordinators: Mapping[int, Locator] = field(default_factory=dict)
     """By FindCoordinator's key type: 0 groups, 1 transactions, 2 share groups."""
 

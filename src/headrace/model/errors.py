@@ -101,6 +101,11 @@ HeadraceError
 │   ├── InvalidMessage        a message that this queue does not accept
 │   ├── UnknownMove           an unknown move task
 │   └── InvalidRecordState    a share group member acknowledges a record that it has not acquired
+├── PipelineReportError
+│   ├── UnknownPipeline       no pipeline of this name has reported
+│   ├── PipelineNotListening  no process of the pipeline reports, so none can be asked for anything
+│   ├── PipelineBusy          the pipeline's state does not allow the request
+│   └── TooManyPipelines      more pipelines report than a cluster stores
 ├── PeerUnavailable           another broker cannot be reached, or did not respond: retry
 ├── LoginFailed               a broker refused this client's credentials
 ├── AccessError
@@ -366,6 +371,21 @@ class OffsetMetadataTooLarge(GroupError): ...
 
 
 class UnstableOffset(GroupError): ...
+
+
+class PipelineReportError(HeadraceError): ...
+
+
+class UnknownPipeline(PipelineReportError): ...
+
+
+class PipelineNotListening(PipelineReportError): ...
+
+
+class PipelineBusy(PipelineReportError): ...
+
+
+class TooManyPipelines(PipelineReportError): ...
 
 
 class PeerUnavailable(HeadraceError):

@@ -112,8 +112,18 @@ class TopicImage:
 
 
 AUDIT_TOPIC = TopicName("__audit")
+PIPELINES_TOPIC = TopicName("__pipelines")
+PIPELINES_REPLICAS = 3
+"""Its replication factor; lower while the cluster has fewer brokers."""
 INTERNAL_TOPICS = frozenset(
-    {"__consumer_offsets", "__transaction_state", "__queue_state", "__share_group_state", AUDIT_TOPIC}
+    {
+        "__consumer_offsets",
+        "__transaction_state",
+        "__queue_state",
+        "__share_group_state",
+        AUDIT_TOPIC,
+        PIPELINES_TOPIC,
+    }
 )
 
 

@@ -31,6 +31,7 @@ from headrace.kafka.recompression import Recompressor
 from headrace.kafka.services import Services
 from headrace.kafka.share_sessions import ShareSessions
 from headrace.model.image import Endpoint
+from headrace.monitor.pipelines.service import PipelineReports
 from headrace.protocol.codec import RequestHeader, write_response
 from headrace.queues.service import QueueService
 from headrace.replication.partitions import PartitionTable
@@ -150,6 +151,7 @@ def broker(data_dir: Path, **settings: str) -> Iterator[Harness]:
             departures=Departures(clock),
             access=AccessControl(metadata),
             audit_topic=AuditTopic(metadata, partitions, None),
+            pipelines=PipelineReports(metadata=metadata, partitions=partitions, clock=clock, workers=workers),
             coordinators={0: groups.coordinator, 1: transactions.coordinator},
         )
         try:

@@ -1,7 +1,7 @@
 """Envelope (58), version 0: calls between brokers that Kafka's own APIs do not have.
 
-- `request_data` is a call of `queues/rpc.py` or of `audit_topic.py`, and `response_data` its answer; principal and host
-  are ignored.
+- `request_data` is a call of `queues/rpc.py`, of `audit_topic.py` or of `monitor/pipelines/calls.py`, and
+  `response_data` its answer; principal and host are ignored.
 - Kafka uses it to forward a client's request to the controller. Nothing here needs that.
 - Listed in ApiVersions only on connections that identified as brokers, and accepted only from those, on the listener of
   brokers among themselves; from any other client it is CLUSTER_AUTHORIZATION_FAILED.
@@ -19,6 +19,7 @@ from kio.schema.errors import ErrorCode
 from headrace.kafka.audit_topic import is_audit_call
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.permissions import CLUSTER_ACTION
+from headrace.monitor.pipelines.calls import is_pipeline_call
 from headrace.protocol.codec import make
 from headrace.replication.peers import BROKER_SOFTWARE
 from headrace.runtime.deferred import Deferred
@@ -39,7 +40,12 @@ def envelope(ctx: Context, request: "EnvelopeRequest") -> "EnvelopeResponse | De
     if not (is_broker and is_among_brokers and ctx.allows(CLUSTER_ACTION)):
         return _answer(ctx, None, ErrorCode.cluster_authorization_failed)
     call, services = bytes(request.request_data), ctx.services
-    serve = services.audit_topic.serve if is_audit_call(call) else services.queues.serve
+    if is_audit_call(call):
+        serve = services.audit_topic.serve
+    elif is_pipeline_call(call):
+        serve = services.pipelines.serve
+    else:
+        serve = services.queues.serve
     task = asyncio.get_running_loop().create_task(serve(call))
     later: Deferred[EnvelopeResponse] = Deferred(lambda: _cancel(task))
 

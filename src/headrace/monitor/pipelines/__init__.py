@@ -1,0 +1,1 @@
+"""Pipelines as they report themselves: stored in `__pipelines`, shown and controlled by any broker."""
