@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from headrace.cluster.access import AccessControl
 from headrace.cluster.metadata import Metadata
+from headrace.monitor.monitor import Monitor
 from headrace.security.authenticator import Authenticator
 from headrace.security.security import Security
 
@@ -20,6 +21,8 @@ class AdminServices:
     """The authenticator, which is made at the first use on a broker whose listeners need none."""
     create_admin: Callable[[str, str], Awaitable[None]]
     """Creates a user who may do everything, with this password."""
+    monitor: Monitor
+    """What this broker and the cluster are doing."""
     changing: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held between a check and the change that depends on it, so that requests at the same time cannot both pass."""
 

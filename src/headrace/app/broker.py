@@ -219,6 +219,7 @@ class BrokerApp:
             services.clock.wall_ms,
             partial(ensure_authenticator, self.settings, services),
             partial(create_admin, services.access),
+            services.monitor,
         )
 
     def _sqs_endpoint(self, services: Services) -> SqsEndpoint:

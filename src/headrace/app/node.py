@@ -39,6 +39,7 @@ from headrace.kafka.share_sessions import ShareSessions
 from headrace.model.errors import SettingsError, StartupError
 from headrace.model.features import LATEST_LEVEL
 from headrace.model.image import Endpoint
+from headrace.monitor.monitor import Monitor, MonitoredParts
 from headrace.monitor.pipelines.service import PipelineReports
 from headrace.queues.service import QueueService
 from headrace.queues.share.service import ShareLocator
@@ -336,6 +337,18 @@ class Node:
         security = Security(audit)
         security.update(metadata.image.security, metadata.settings)
         metadata.subscribe(lambda _, image: security.update(image.security, metadata.settings))
+        monitor = Monitor(
+            MonitoredParts(
+                metadata=metadata,
+                partitions=partitions,
+                groups=groups,
+                transactions=transactions,
+                queues=queues,
+                clock=clock,
+                workers=workers,
+                peers=self._peers,
+            )
+        )
         random, membership = dependencies.random, self._membership
         services = Services(
             clock=clock,
@@ -358,6 +371,7 @@ class Node:
             broker_listener=settings.broker_listener.name,
             audit_topic=audit_topic,
             pipelines=pipelines,
+            monitor=monitor,
             coordinators={
                 0: groups.coordinator,
                 1: transactions.coordinator,

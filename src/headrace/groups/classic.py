@@ -22,13 +22,13 @@ from headrace.coordinator.machine import Outcome
 from headrace.coordinator.result import Result
 from headrace.groups.classic_protocol import Joined, JoinRequest, Synced
 from headrace.groups.generation import Generation, GroupState
-from headrace.groups.group import Effects, Group, GroupLimits, Now, Reply
+from headrace.groups.group import Effects, Group, GroupLimits, MemberView, Now, Reply
 from headrace.groups.members import Member, check_session_timeout
 from headrace.groups.offsets import Committer, OffsetCommit
 from headrace.groups.rebalance_timer import RebalanceTimer
 from headrace.groups.records import ClassicValue, GroupKey, GroupRecord, Key, OffsetValue, Value
 from headrace.groups.roster import Roster, fenced, rebalancing
-from headrace.groups.subscription import CONSUMER, gives_up
+from headrace.groups.subscription import CONSUMER, gives_up, read_assignment
 from headrace.model.errors import HeadraceError, MemberIdRequired, UnknownMember
 from headrace.model.image import ClusterImage
 from headrace.model.invariants import invariant
@@ -97,6 +97,22 @@ class ClassicGroup(Group):
     @property
     def is_idle(self) -> bool:
         return self.is_empty and not self._roster.has_reserved
+
+    @property
+    def member_count(self) -> int:
+        return len(self._roster.members)
+
+    def member_views(self, image: ClusterImage) -> list[MemberView]:
+        return [
+            MemberView(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                dict(read_assignment(member.assignment) or ()) if self.protocol_type == CONSUMER else {},
+            )
+            for member in self._roster.members.values()
+        ]
 
     def last_assignment(self, member_id: str) -> bytes:
         return self._generation.last_assignment(member_id)

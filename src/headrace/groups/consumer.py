@@ -21,12 +21,12 @@ from headrace.groups.assignors import Assignment
 from headrace.groups.classic_members import ClassicMembers
 from headrace.groups.classic_protocol import Joined, JoinRequest, Synced
 from headrace.groups.consumer_member import ConsumerMember
-from headrace.groups.consumer_records import ConsumerValue, SubscriptionValue
+from headrace.groups.consumer_records import ConsumerValue, SubscriptionValue, by_topic_name, stored
 from headrace.groups.consumer_roster import ConsumerRoster
 from headrace.groups.epoch_group import EpochGroup
 from headrace.groups.epoch_members import LEFT_FOR_NOW
 from headrace.groups.epoch_roster import check_member
-from headrace.groups.group import JOIN, LEAVE, Beat, Effects, GroupLimits, Now, Reply
+from headrace.groups.group import JOIN, LEAVE, Beat, Effects, GroupLimits, MemberView, Now, Reply
 from headrace.groups.offsets import Committer
 from headrace.groups.patterns import topic_pattern
 from headrace.groups.subscription import CONSUMER
@@ -93,6 +93,18 @@ class ConsumerGroup(EpochGroup[ConsumerValue, ConsumerMember, Assignment]):
 
     def target_of(self, member_id: str) -> Assignment:
         return self._roster.target_of(member_id)
+
+    def member_views(self, image: ClusterImage) -> list[MemberView]:
+        return [
+            MemberView(
+                member.member_id,
+                member.about.instance_id,
+                member.about.client_id,
+                member.about.client_host,
+                by_topic_name(stored(member.assigned), image),
+            )
+            for member in self.members
+        ]
 
     def is_subscribed_to(self, topic: str) -> bool:
         return any(

@@ -14,6 +14,7 @@ from uuid import UUID
 import msgspec
 
 from headrace.groups.assignors import Assignment, TopicIdPartition
+from headrace.model.image import ClusterImage
 
 StoredPlaces = tuple[tuple[UUID, tuple[int, ...]], ...]
 """Partitions by topic, in order."""
@@ -86,6 +87,11 @@ def stored(places: Assignment) -> StoredPlaces:
         (topic_id, tuple(place.partition for place in of_topic))
         for topic_id, of_topic in groupby(sorted(places), key=lambda place: place.topic_id)
     )
+
+
+def by_topic_name(places: StoredPlaces, image: ClusterImage) -> dict[str, tuple[int, ...]]:
+    """Partitions by the name of their topic; those of deleted topics are left out."""
+    return {image.topic_names[topic_id]: partitions for topic_id, partitions in places if topic_id in image.topic_names}
 
 
 def restored(places: Iterable[tuple[UUID, Iterable[int]]]) -> Assignment:

@@ -62,6 +62,10 @@ class EpochGroup(Group, Generic[V, M, T]):
     def is_idle(self) -> bool:
         return self.is_empty
 
+    @property
+    def member_count(self) -> int:
+        return len(self._epoch_state.members)
+
     # -- records
 
     def replay(self, key: Key, value: Value | None) -> None:

@@ -130,6 +130,17 @@ class Listed(NamedTuple):
     protocol_type: str
 
 
+class MemberView(NamedTuple):
+    """A member of a group of any kind, to be shown."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    assignment: Mapping[str, Sequence[int]]
+    """Partitions by topic; for a streams group active tasks by subtopology."""
+
+
 class Group(ABC):
     """A group of any kind. By default it refuses the requests of the classic protocol."""
 
@@ -157,6 +168,14 @@ class Group(ABC):
     @abstractmethod
     def is_idle(self) -> bool:
         """Whether it has no members and none is joining: without offsets it expires."""
+
+    @property
+    @abstractmethod
+    def member_count(self) -> int: ...
+
+    @abstractmethod
+    def member_views(self, image: ClusterImage) -> list[MemberView]:
+        """The members, with the partitions that they have now."""
 
     # -- records
 

@@ -18,9 +18,9 @@ import msgspec
 from headrace.coordinator.machine import Outcome
 from headrace.coordinator.result import Result
 from headrace.groups.assignors import Assignment, Subscriber, assign_shared
-from headrace.groups.consumer_records import MemberKey, TargetKey, restored, stored
+from headrace.groups.consumer_records import MemberKey, TargetKey, by_topic_name, restored, stored
 from headrace.groups.deadlines import Deadline, MemberDeadlines
-from headrace.groups.group import JOIN, LEAVE, Beat, Effects, Group, GroupLimits, Now, Reply
+from headrace.groups.group import JOIN, LEAVE, Beat, Effects, Group, GroupLimits, MemberView, Now, Reply
 from headrace.groups.offsets import Committer, OffsetCommit
 from headrace.groups.records import GroupKey, GroupRecord, Key, OffsetValue, Value
 from headrace.groups.share_records import ShareMemberValue, ShareTargetValue, ShareValue
@@ -86,6 +86,16 @@ class ShareGroup(Group):
     def is_idle(self) -> bool:
         """Never: only users delete share groups, since their positions in partitions must not expire."""
         return False
+
+    @property
+    def member_count(self) -> int:
+        return len(self.members)
+
+    def member_views(self, image: ClusterImage) -> list[MemberView]:
+        return [
+            MemberView(member_id, None, member.client_id, member.client_host, by_topic_name(member.assigned, image))
+            for member_id, member in self.members.items()
+        ]
 
     def check_commit(
         self, by: Committer, *, transactional: bool, now: Now, commits: Sequence[OffsetCommit] = ()

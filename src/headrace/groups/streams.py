@@ -26,7 +26,7 @@ from headrace.coordinator.result import Result
 from headrace.groups.epoch_group import EpochGroup
 from headrace.groups.epoch_members import LEFT_FOR_NOW, reconcile
 from headrace.groups.epoch_roster import check_member
-from headrace.groups.group import JOIN, LEAVE, CreateTopics, Effects, GroupLimits, Now, Reply
+from headrace.groups.group import JOIN, LEAVE, CreateTopics, Effects, GroupLimits, MemberView, Now, Reply
 from headrace.groups.offsets import OffsetCommit
 from headrace.groups.records import GroupRecord
 from headrace.groups.streams_assignor import TaskTaker, assign_tasks
@@ -35,7 +35,7 @@ from headrace.groups.streams_member import StreamsMember
 from headrace.groups.streams_records import StreamsMemberValue, StreamsValue, TopologyValue
 from headrace.groups.streams_roster import StreamsRoster
 from headrace.groups.streams_state import StreamsDraft
-from headrace.groups.streams_tasks import NO_TASKS, StreamsTask, TaskSet
+from headrace.groups.streams_tasks import NO_TASKS, StreamsTask, TaskSet, stored_tasks
 from headrace.groups.streams_topology import Configured, GroupStatus, StatusCode, check_topology, configure, read_topics
 from headrace.model.errors import (
     FencedMemberEpoch,
@@ -118,6 +118,18 @@ class StreamsGroup(EpochGroup[StreamsValue, StreamsMember, TaskSet]):
     @property
     def is_deleted_for_classic(self) -> bool:
         return self.is_empty
+
+    def member_views(self, image: ClusterImage) -> list[MemberView]:
+        return [
+            MemberView(
+                member.member_id,
+                member.about.instance_id,
+                member.about.client_id,
+                member.about.client_host,
+                dict(stored_tasks(member.assigned.active)),
+            )
+            for member in self.members
+        ]
 
     # -- offsets
 

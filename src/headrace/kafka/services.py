@@ -16,6 +16,7 @@ from headrace.kafka.fetch_sessions import FetchSessions
 from headrace.kafka.recompression import Recompressor
 from headrace.kafka.share_sessions import ShareSessions
 from headrace.model.ids import BrokerId
+from headrace.monitor.monitor import Monitor
 from headrace.monitor.pipelines.service import PipelineReports
 from headrace.queues.service import QueueService
 from headrace.queues.share.service import ShareService
@@ -63,6 +64,8 @@ class Services:
     """Changes to users, access keys and ACLs."""
     audit_topic: AuditTopic
     pipelines: PipelineReports
+    monitor: Monitor
+    """What this broker and the cluster are doing."""
     coordinators: Mapping[int, Locator] = field(default_factory=dict)
     """By FindCoordinator's key type: 0 groups, 1 transactions, 2 share groups."""
 

@@ -206,6 +206,10 @@ class QueueService:
     async def alter(self, name: str, edit: QueueEdit) -> None:
         await self.catalog.alter(name, edit)
 
+    def hosted(self) -> tuple[LocalQueue, ...]:
+        """The queues that this broker leads, or is loading."""
+        return tuple(self._queues.values())
+
     # -- messages
 
     async def send(self, name: str, messages: Sequence[OutgoingMessage]) -> list[Sent]:

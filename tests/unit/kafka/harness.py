@@ -31,6 +31,7 @@ from headrace.kafka.recompression import Recompressor
 from headrace.kafka.services import Services
 from headrace.kafka.share_sessions import ShareSessions
 from headrace.model.image import Endpoint
+from headrace.monitor.monitor import Monitor, MonitoredParts
 from headrace.monitor.pipelines.service import PipelineReports
 from headrace.protocol.codec import RequestHeader, write_response
 from headrace.queues.service import QueueService
@@ -133,6 +134,18 @@ def broker(data_dir: Path, **settings: str) -> Iterator[Harness]:
             clock=clock,
             workers=workers,
         )
+        queues = QueueService(metadata=metadata, partitions=partitions, clock=clock, workers=workers, random=Random(1))
+        monitor = Monitor(
+            MonitoredParts(
+                metadata=metadata,
+                partitions=partitions,
+                groups=groups,
+                transactions=transactions,
+                queues=queues,
+                clock=clock,
+                workers=workers,
+            )
+        )
         services = Services(
             clock=clock,
             metadata=metadata,
@@ -144,14 +157,13 @@ def broker(data_dir: Path, **settings: str) -> Iterator[Harness]:
             recompressor=Recompressor(metadata, partitions, workers),
             groups=groups,
             transactions=transactions,
-            queues=QueueService(
-                metadata=metadata, partitions=partitions, clock=clock, workers=workers, random=Random(1)
-            ),
+            queues=queues,
             share_sessions=ShareSessions(lambda: 10),
             departures=Departures(clock),
             access=AccessControl(metadata),
             audit_topic=AuditTopic(metadata, partitions, None),
             pipelines=PipelineReports(metadata=metadata, partitions=partitions, clock=clock, workers=workers),
+            monitor=monitor,
             coordinators={0: groups.coordinator, 1: transactions.coordinator},
         )
         try:

@@ -280,6 +280,11 @@ class SharePartition:
             self._dead_letters.look()
             self.waiters.advanced()
 
+    @property
+    def in_flight(self) -> int:
+        """Records that members have acquired and not acknowledged."""
+        return self._engine.in_flight
+
     def position(self) -> SharePosition:
         self._check()
         engine, partition = self._engine, self.partition

@@ -124,6 +124,10 @@ class ShareService:
         found = self._opened.get(place)
         return None if found is None or found.is_void else found
 
+    def opened(self) -> tuple[SharePartition, ...]:
+        """The partitions that are open: members have fetched them since this broker leads them."""
+        return tuple(each for each in self._opened.values() if not each.is_void)
+
     def opening(self, place: SharePartitionId) -> "asyncio.Task[SharePartition]":
         """The task that opens the partition; errors as of `PartitionTable.by_id`, or `NotLeader`. Callers must not
         cancel it: others may wait for it, too."""

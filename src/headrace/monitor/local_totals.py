@@ -1,0 +1,61 @@
+"""The totals of this broker: its process, its disks, its partitions."""
+
+from collections.abc import Callable
+
+from headrace.cluster.metadata import Metadata
+from headrace.monitor import process_figures
+from headrace.monitor.loop_slices import sliced
+from headrace.monitor.snapshots import NO_LATENCY, NO_RATES, BrokerTotals, LatencyStat, ProcessStat, Rates
+from headrace.replication.partitions import PartitionTable
+from headrace.runtime.clock import Clock
+from headrace.version import version
+
+
+class LocalTotals:
+    def __init__(self, metadata: Metadata, partitions: PartitionTable, clock: Clock) -> None:
+        self._metadata = metadata
+        self._partitions = partitions
+        self._clock = clock
+        self._started_ms = clock.wall_ms()
+        self.connections: Callable[[], int] = lambda: 0
+        # Of the last sample:
+        self.rates: Rates = NO_RATES
+        self.latency: LatencyStat = NO_LATENCY
+        self.requests_per_s = 0.0
+        self.cpu_percent: float | None = None
+        self.full_in_s: float | None = None
+        self.loop_lag_ms: float | None = None
+
+    async def current(self, *, groups: int, queues: int, open_transactions: int) -> BrokerTotals:
+        leaders = replicas = size_bytes = under_min_isr = 0
+        async for partition in sliced(tuple(self._partitions.all())):
+            replicas += 1
+            size_bytes += partition.log.size_bytes
+            if partition.is_leader:
+                leaders += 1
+                under_min_isr += partition.in_sync_count < partition.settings.min_insync_replicas
+        disk = process_figures.disk(self._metadata.broker_id, self._metadata.boot_settings.data_dir, self.full_in_s)
+        return BrokerTotals(
+            version(),
+            self._clock.wall_ms(),
+            ProcessStat(
+                self._started_ms,
+                self.cpu_percent,
+                process_figures.memory_bytes(),
+                process_figures.open_files(),
+                process_figures.thread_count(),
+            ),
+            [] if disk is None else [disk],
+            rates=self.rates,
+            requests_per_s=self.requests_per_s,
+            latency=self.latency,
+            connections=self.connections(),
+            leaders=leaders,
+            partitions=replicas,
+            size_bytes=size_bytes,
+            groups=groups,
+            queues=queues,
+            open_transactions=open_transactions,
+            under_min_isr=under_min_isr,
+            loop_lag_ms=self.loop_lag_ms,
+        )

@@ -1,0 +1,289 @@
+"""Puts together what the brokers answer: sums over topics, dead letters of queues, the overview. Pure.
+
+What the cluster's metadata knows, such as leaders and replicas, comes from the image of the broker that merges. A
+broker without an answer leaves a gap: its partitions count as unknown, its groups and transactions are missing, its
+queues have no counts.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from heapq import nlargest
+from typing import TypeVar
+
+import msgspec
+
+from headrace.model.ids import NO_LEADER, TopicName
+from headrace.model.image import BrokerInfo, ClusterImage, TopicImage
+from headrace.monitor.broker_snapshot import BrokerSnapshot, LedTopic
+from headrace.monitor.snapshots import (
+    NO_LATENCY,
+    NO_RATES,
+    BrokerStat,
+    GroupStat,
+    GroupTopicLag,
+    LatencyStat,
+    Overview,
+    PartitionStat,
+    QueueStat,
+    ShareGroupStat,
+    SharePartitionStat,
+    TopicGroup,
+    TopicStat,
+)
+from headrace.queues.api import QueueInfo
+
+N = TypeVar("N", int, float)
+
+WORST = 5
+"""How many groups and queues an overview shows."""
+
+Answer = BrokerSnapshot | str
+"""What a broker answered, or why it did not."""
+
+
+class TopicMerge:
+    """Sums up topics: `add` what brokers lead and `add_group` what groups read, then ask for each topic's `stat`."""
+
+    def __init__(self, image: ClusterImage, is_queue: Mapping[str, bool]) -> None:
+        """`is_queue` has the names of the topics that are queues."""
+        self._image = image
+        self._is_queue = is_queue
+        self._led: dict[str, LedTopic] = {}
+        self._readers: dict[str, tuple[int, int | None, float | None]] = {}
+
+    def add(self, led: LedTopic) -> None:
+        before = self._led.get(led.topic)
+        if before is not None:
+            led = LedTopic(
+                led.topic,
+                before.partitions + led.partitions,
+                before.size_bytes + led.size_bytes,
+                before.messages + led.messages,
+                before.rates + led.rates,
+            )
+        self._led[led.topic] = led
+
+    def add_group(self, group: GroupStat) -> None:
+        for lag in group.topics:
+            count, messages, seconds = self._readers.get(lag.topic, (0, None, None))
+            self._readers[lag.topic] = (
+                count + 1,
+                _largest(messages, lag.lag_messages),
+                _largest(seconds, lag.lag_seconds),
+            )
+
+    def stat(self, name: TopicName) -> TopicStat | None:
+        """None if the topic does not exist."""
+        topic = self._image.topics.get(name)
+        if topic is None:
+            return None
+        led = self._led.get(name)
+        groups, lag_messages, lag_seconds = self._readers.get(name, (0, None, None))
+        offline = sum(not self._image.is_alive(each.leader) for each in topic.partitions)
+        known = 0 if led is None else led.partitions
+        return TopicStat(
+            name,
+            topic.is_internal,
+            name in self._is_queue,
+            len(topic.partitions),
+            max((len(each.replicas) for each in topic.partitions), default=0),
+            size_bytes=0 if led is None else led.size_bytes,
+            messages=0 if led is None else led.messages,
+            rates=NO_RATES if led is None else led.rates,
+            under_replicated=under_replicated(topic),
+            offline=offline,
+            unknown=max(0, len(topic.partitions) - known),
+            groups=groups,
+            lag_messages_max=lag_messages,
+            lag_seconds_max=lag_seconds,
+        )
+
+
+def under_replicated(topic: TopicImage) -> int:
+    return sum(len(each.isr) < len(each.replicas) for each in topic.partitions)
+
+
+def _largest(one: N | None, other: N | None) -> N | None:
+    return other if one is None else one if other is None else max(one, other)
+
+
+def topic_partitions(topic: TopicImage, answered: Iterable[PartitionStat]) -> list[PartitionStat]:
+    """Every partition of a topic: as its leader answered, or as the image has it."""
+    by_index = {each.partition: each for each in answered}
+    return [
+        by_index.get(index)
+        or PartitionStat(topic.name, index, state.leader, state.leader_epoch, state.replicas, state.isr)
+        for index, state in enumerate(topic.partitions)
+    ]
+
+
+def topic_groups(groups: Iterable[GroupStat], topic: str) -> Iterator[TopicGroup]:
+    """The groups that have committed offsets in a topic."""
+    for group in groups:
+        for lag in group.topics:
+            if lag.topic == topic:
+                yield TopicGroup(group.group, group.kind, group.state, lag.lag_messages, lag.lag_seconds)
+
+
+def queue_stats(defined: Iterable[QueueStat], led: Iterable[QueueStat]) -> list[QueueStat]:
+    """Every queue: with its counts where its leader answered, and what is in its dead-letter queue.
+
+    `defined` are the queues as the metadata has them, without counts.
+    """
+    counted = {each.queue: each for each in led}
+    sources: dict[str, list[str]] = {}
+    everything = [counted.get(each.queue, each) for each in defined]
+    by_name = {each.queue: each for each in everything}
+    for each in everything:
+        if each.dead_letter_queue is not None:
+            sources.setdefault(each.dead_letter_queue, []).append(each.queue)
+    return [
+        _queue_with_dead_letters(each, by_name.get(each.dead_letter_queue or ""), sources.get(each.queue, []))
+        for each in everything
+    ]
+
+
+def _queue_with_dead_letters(queue: QueueStat, dead: QueueStat | None, sources: list[str]) -> QueueStat:
+    if dead is None and not sources:
+        return queue
+    letters = None if dead is None else _messages(dead)
+    return msgspec.structs.replace(queue, dead_letters=letters, dead_letters_of=sources)
+
+
+def _messages(queue: QueueStat) -> int | None:
+    if queue.visible is None:
+        return None
+    return queue.visible + (queue.in_flight or 0) + (queue.delayed or 0)
+
+
+def groups_with_shares(groups: Iterable[GroupStat], shares: Iterable[SharePartitionStat]) -> list[GroupStat]:
+    """The groups, with the lag of share groups, which the leaders of their partitions know."""
+    by_group: dict[str, list[SharePartitionStat]] = {}
+    for share in shares:
+        by_group.setdefault(share.group, []).append(share)
+    return [with_share_lag(group, by_group.get(group.group, ())) for group in groups]
+
+
+def with_share_lag(group: GroupStat, shares: Iterable[SharePartitionStat]) -> GroupStat:
+    by_topic: dict[str, list[SharePartitionStat]] = {}
+    for share in shares if group.kind == "share" else ():
+        by_topic.setdefault(share.topic, []).append(share)
+    if not by_topic:
+        return group
+    topics = [
+        GroupTopicLag(
+            topic, len(found), sum(each.lag_messages for each in found), _most(each.lag_seconds for each in found)
+        )
+        for topic, found in sorted(by_topic.items())
+    ]
+    return msgspec.structs.replace(
+        group,
+        topics=topics,
+        lag_messages=sum(each.lag_messages or 0 for each in topics),
+        lag_seconds=_most(each.lag_seconds for each in topics),
+    )
+
+
+def _most(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+# Brokers
+
+
+def broker_stats(image: ClusterImage, answers: Mapping[int, Answer], now_ms: int) -> list[BrokerStat]:
+    """Every broker of the cluster, by id."""
+    brokers = (broker for _, broker in sorted(image.brokers.items()))
+    return [_broker(image, broker, answers.get(broker.broker_id, ""), now_ms) for broker in brokers]
+
+
+def _broker(image: ClusterImage, broker: BrokerInfo, answer: Answer, now_ms: int) -> BrokerStat:
+    totals = None if isinstance(answer, str) else answer.totals
+    return BrokerStat(
+        broker.broker_id,
+        str(broker.endpoint),
+        broker.rack,
+        broker.state.value if broker.is_alive else "dead",
+        broker.broker_id == image.controller_id,
+        broker.is_draining,
+        totals=totals,
+        problem=answer if isinstance(answer, str) else "",
+        clock_skew_ms=None if totals is None else totals.wall_ms - now_ms,
+    )
+
+
+def overview(
+    image: ClusterImage,
+    brokers: list[BrokerStat],
+    groups: Iterable[GroupStat],
+    queues: Iterable[QueueStat],
+    now_ms: int,
+) -> Overview:
+    totals = [each.totals for each in brokers if each.totals is not None]
+    groups, queues = list(groups), list(queues)
+    user_topics = [topic for topic in image.topics.values() if not topic.is_internal]
+    every_topic = image.topics.values()
+    return Overview(
+        now_ms,
+        image.cluster_id,
+        image.feature_level,
+        image.controller_id,
+        brokers,
+        rates=sum((each.rates for each in totals), NO_RATES),
+        requests_per_s=sum(each.requests_per_s for each in totals),
+        latency=worst_latency(each.latency for each in totals),
+        connections=sum(each.connections for each in totals),
+        topics=len(user_topics),
+        partitions=sum(len(topic.partitions) for topic in user_topics),
+        groups=len(groups),
+        queues=len(queues),
+        under_replicated=sum(map(under_replicated, every_topic)),
+        offline=sum(not image.is_alive(each.leader) for topic in every_topic for each in topic.partitions),
+        disks=[disk for each in totals for disk in each.disks],
+        worst_groups=worst_groups(groups),
+        oldest_queues=oldest_queues(queues),
+        open_transactions=sum(each.open_transactions for each in totals),
+        without_data=[each.broker_id for each in brokers if each.totals is None],
+    )
+
+
+def worst_latency(latencies: Iterable[LatencyStat]) -> LatencyStat:
+    found = list(latencies)
+    if not found:
+        return NO_LATENCY
+    return LatencyStat(
+        _most(each.produce_p50_ms for each in found),
+        _most(each.produce_p99_ms for each in found),
+        _most(each.fetch_p50_ms for each in found),
+        _most(each.fetch_p99_ms for each in found),
+    )
+
+
+def worst_groups(groups: Iterable[GroupStat]) -> list[GroupStat]:
+    """The groups that are farthest behind: by seconds, then by messages."""
+    behind = (each for each in groups if each.lag_messages)
+    return nlargest(WORST, behind, key=lambda each: (each.lag_seconds or 0.0, each.lag_messages or 0, each.group))
+
+
+def oldest_queues(queues: Iterable[QueueStat]) -> list[QueueStat]:
+    """The queues with the oldest messages."""
+    waiting = (each for each in queues if _messages(each))
+    return nlargest(WORST, waiting, key=lambda each: (each.oldest_age_s or 0.0, _messages(each) or 0, each.queue))
+
+
+def share_groups(groups: Iterable[GroupStat], shares: Iterable[SharePartitionStat]) -> list[ShareGroupStat]:
+    by_group: dict[str, list[SharePartitionStat]] = {}
+    for share in sorted(shares, key=lambda each: (each.topic, each.partition)):
+        by_group.setdefault(share.group, []).append(share)
+    return [
+        ShareGroupStat(each.group, each.state, each.members, each.coordinator, by_group.get(each.group, []))
+        for each in groups
+        if each.kind == "share"
+    ]
+
+
+def defined_queues(queues: Iterable[QueueInfo], image: ClusterImage) -> Iterator[QueueStat]:
+    """The queues as the metadata has them, without counts."""
+    for queue in queues:
+        topic = image.topics.get(TopicName(queue.name))
+        leader = NO_LEADER if topic is None else topic.partitions[0].leader
+        yield QueueStat(queue.name, queue.settings.is_fifo, leader, queue.settings.dead_letter or None)
