@@ -26,8 +26,10 @@ from headrace.app.broker_security import (
     tls_files,
 )
 from headrace.app.http.doors import HttpDoors
+from headrace.app.http.probes import HEALTH_PATH, READY_PATH, Probes
 from headrace.app.http.server import HttpServer
 from headrace.app.node import Node, NodeDependencies
+from headrace.app.readiness import Readiness
 from headrace.app.secured_home import RunningBroker, forget_running, write_running
 from headrace.config.address import EVERY_ADDRESS, is_loopback
 from headrace.config.broker import BrokerSettings
@@ -71,6 +73,7 @@ class BrokerApp:
         self._data_dir: DataDir | None = None
         self._tls: ReloadingTls | None = None
         self._services: Services | None = None
+        self._readiness: Readiness | None = None
 
     @property
     def kafka_endpoint(self) -> Endpoint:
@@ -129,6 +132,8 @@ class BrokerApp:
 
     async def stop(self) -> None:
         """Undo what `start` did, in reverse order. Everything acknowledged is on disk when it returns."""
+        if self._readiness is not None:
+            self._readiness.stop()
         await self._undo.aclose()
 
     async def _start(self) -> None:
@@ -153,6 +158,9 @@ class BrokerApp:
         )
         node = Node(settings, home, dependencies)
         undo.push_async_callback(node.stop)
+        self._readiness = Readiness(
+            home.data_dir.path, workers, membership=lambda: node.membership, failure=lambda: node.failure
+        )
         await node.start(self._listen)
 
     def _peer_transport(self) -> TcpTransport:
@@ -197,7 +205,10 @@ class BrokerApp:
         if address is None:
             return
         endpoint = self._sqs_endpoint(services)
-        doors = HttpDoors({PREFIX: admin_door(self._admin_services(services))}, endpoint)
+        assert self._readiness is not None
+        probes = Probes(self._readiness)
+        admin = admin_door(self._admin_services(services))
+        doors = HttpDoors({PREFIX: admin, HEALTH_PATH: probes, READY_PATH: probes}, endpoint)
         context = self._tls.server_context(alpn=ALPN_HTTP) if self._tls and self.settings.http_uses_tls else None
         server = HttpServer(self.settings, doors, context)
         self._http_endpoint = await server.start(address, may_move=not self.settings.http_listen)

@@ -99,6 +99,7 @@ class Node:
         self._services: Services | None = None
         self._membership: Membership | None = None
         self._peers: Peers | None = None
+        self._logs: LogManager | None = None
 
     @property
     def services(self) -> Services:
@@ -111,6 +112,11 @@ class Node:
     def membership(self) -> Membership | None:
         """This broker's cluster membership, once started; None on a single node."""
         return self._membership
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the data directory takes no more writes; None while it does."""
+        return self._logs.failure if self._logs is not None else None
 
     async def start(self, bind: Callable[[Services, AsyncExitStack], Awaitable[Mapping[str, Endpoint]]]) -> None:
         """Start; ready for clients on return, in a cluster after the controller has admitted this broker.
@@ -223,7 +229,7 @@ class Node:
             if self._membership is not None:
                 self._membership.resign(f"its data directory failed: {error}")
 
-        logs = LogManager(
+        logs = self._logs = LogManager(
             self._home.data_dir,
             disk=dependencies.disk,
             clock=dependencies.clock,

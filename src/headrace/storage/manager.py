@@ -106,6 +106,11 @@ class LogManager:
         return self._logs
 
     @property
+    def failure(self) -> BaseException | None:
+        """Why the directory takes no more writes; None while it does."""
+        return self._failure
+
+    @property
     def was_clean(self) -> bool:
         """Whether the last shutdown was clean."""
         return self._clean
