@@ -192,6 +192,8 @@ class BrokerSettings:
     transaction_two_phase_commit_enable: bool = True
     transactional_id_expiration_ms: int = 604_800_000
     # The process
+    http_access_log: bool = False
+    log_format: str = "text"
     log_level: str = "info"
     shutdown_timeout_ms: int = 30_000
 

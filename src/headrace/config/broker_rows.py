@@ -331,6 +331,10 @@ _TRANSACTIONS = (
 """Transactions."""
 
 _PROCESS = (
+    _row("http.access.log", Kind.BOOLEAN,
+         "Whether each request over HTTP is logged when it is answered: method, path, status, bytes and time."),
+    _row("log.format", Kind.STRING,
+         "How log lines are written: as text for people, or as JSON lines for programs.", choices=("text", "json")),
     _row("log.level", Kind.STRING, "The minimum level of log lines.", choices=("debug", "info", "warning", "error")),
     _row("shutdown.timeout.ms", Kind.INT,
          "On SIGTERM, requests in flight get this long to finish. Everything acknowledged is on disk either way.", 0),

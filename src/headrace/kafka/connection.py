@@ -23,6 +23,7 @@ from headrace.kafka.dispatch import Answer, Context, Peer
 from headrace.kafka.login import authenticate
 from headrace.kafka.outbox import Outbox, Part, outbox_for
 from headrace.model.errors import ProtocolError
+from headrace.observe.request_mark import mark_task, thread_mark
 from headrace.protocol.codec import api_name, peek_api, read_request_header
 from headrace.protocol.frames import Frame, FrameReader
 from headrace.runtime.deferred import Deferred
@@ -52,6 +53,7 @@ class Connection(asyncio.BufferedProtocol):
         "_host",
         "_last_active_ms",
         "_listener",
+        "_mark",
         "_opened_ms",
         "_out",
         "_out_bytes",
@@ -71,6 +73,8 @@ class Connection(asyncio.BufferedProtocol):
         self._host = host
         self._listener = listener
         self._state = ConnectionState()
+        self._mark = thread_mark()
+        """Names the request that is being handled in log lines."""
         self._authentication: Authentication | None = None
         self._opened_ms = 0.0
         self._frames = FrameReader(max_frame_bytes, host.buffers)
@@ -254,6 +258,7 @@ class Connection(asyncio.BufferedProtocol):
                 self.abort()
                 return
             finally:
+                self._mark.request = None
                 state.end_dispatch()
         elif not state.is_blocked:
             return
@@ -292,7 +297,7 @@ class Connection(asyncio.BufferedProtocol):
         handler, read, flexible = found
         header = read_request_header(frame, flexible=flexible)
         assert self._peer is not None
-        context = Context(header, self._peer, self._host.services)
+        self._mark.request = context = Context(header, self._peer, self._host.services)
         result = handler(context, read(frame, header))
         if isinstance(result, CoroutineType):
             self._state.block()
@@ -344,6 +349,7 @@ class Connection(asyncio.BufferedProtocol):
             self._frames.max_frame_bytes = self._host.services.settings.socket_request_max_bytes
 
     async def _serve(self, slot: AnswerSlot, context: Context, frame: Frame, work: Coroutine[Any, Any, Answer]) -> None:
+        mark = mark_task(context)
         try:
             answer = await work
         except Exception:
@@ -351,6 +357,7 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
             return
         finally:
+            mark.request = None
             self._state.unblock()
             self._release(frame)
         if isinstance(answer, Deferred):
@@ -372,7 +379,8 @@ class Connection(asyncio.BufferedProtocol):
         try:
             buffers = encode_answer(context, answer)
         except Exception:
-            log.exception("the answer to %s cannot be written", api_name(context.header.api_key))
+            name = api_name(context.header.api_key)
+            log.exception("the answer to %s cannot be written", name, extra={"request": context})
             self.abort()
             return
         self._answer(slot, buffers)

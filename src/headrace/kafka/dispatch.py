@@ -80,6 +80,16 @@ class Context(NamedTuple):
     def version(self) -> int:
         return self.header.api_version
 
+    @property
+    def request_id(self) -> str:
+        """The connection and the correlation id, for log lines."""
+        return f"{self.peer.address}/{self.header.correlation_id}"
+
+    @property
+    def client(self) -> str:
+        """The client id and the address, for log lines."""
+        return f"{self.header.client_id or ''} {self.peer.address}".lstrip()
+
     def allows(self, need: Need, name: str = CLUSTER_NAME) -> bool:
         """Whether the client may do this; a denial goes to the audit log. The name of a cluster is always the same."""
         security = self.services.security

@@ -17,6 +17,7 @@ import msgspec
 from headrace.config.address import is_loopback
 from headrace.model.errors import HeadraceError
 from headrace.model.sigv4 import query_pairs
+from headrace.model.unique_ids import new_id
 from headrace.model.users import ANONYMOUS, User, principal_of
 from headrace.security import basic_login
 from headrace.security.login_queue import LoginsBusy
@@ -27,7 +28,6 @@ from headrace.sqs.access_keys import AccessKeys
 from headrace.sqs.bodies import BodyBudget, ClientDisconnected, Receive
 from headrace.sqs.calls import Realm, SqsRequest
 from headrace.sqs.errors import SqsError
-from headrace.sqs.ids import new_id
 
 log = logging.getLogger(__name__)
 
@@ -150,7 +150,7 @@ class _HttpRequest:
     )
 
     def __init__(self, endpoint: SqsEndpoint, scope: Scope, receive: Receive) -> None:
-        self.id = new_id()
+        self.id = scope.get("headrace.request_id") or new_id()
         self._endpoint = endpoint
         self._scope = scope
         self._receive = receive

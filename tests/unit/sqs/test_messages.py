@@ -7,9 +7,9 @@ from uuid import RFC_4122, UUID
 
 import pytest
 
+from headrace.model.unique_ids import new_id
 from headrace.sqs import contents
 from headrace.sqs.contents import MessageAttributeValue
-from headrace.sqs.ids import new_id
 
 from .fake import NOW_MS, Client, run
 

@@ -21,7 +21,15 @@ from urllib.parse import unquote
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser, parse_url
 
-from headrace.app.http.exchange import BODY_HIGH_WATER_BYTES, AsgiApp, AsgiScope, HttpExchange, ResponseState
+from headrace.app.http.exchange import (
+    BODY_HIGH_WATER_BYTES,
+    REQUEST_ID,
+    AsgiApp,
+    AsgiScope,
+    HttpExchange,
+    ResponseState,
+)
+from headrace.model.unique_ids import is_request_id, new_id
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +38,7 @@ MAX_HEAD_BYTES = 64 * 1024
 _HEAD_TOO_LARGE = f"The head of a request may have {MAX_HEAD_BYTES} bytes."
 _REFUSAL = (
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n"
-    b"connection: close\r\n\r\n%b"
+    b"x-request-id: %b\r\nconnection: close\r\n\r\n%b"
 )
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 
@@ -45,6 +53,8 @@ class HttpServerState:
     connections: "set[HttpServerConnection]" = field(default_factory=set)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     on_closed: Callable[[], None] = lambda: None
+    on_answered: Callable[[HttpExchange, float], None] | None = None
+    """Writes the access log; None without one."""
 
 
 class _Reading(Enum):
@@ -74,9 +84,11 @@ class HttpServerConnection(asyncio.Protocol):
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._expects_continue = False
+        self._request_id = b""
         self._common: AsgiScope = {}
         self._client: tuple[str, int] | None = None
         self.is_write_paused = False
+        self.on_answered = state.on_answered
         self._drain_waiters: list[asyncio.Future[None]] = []
 
     # -- the transport
@@ -159,6 +171,7 @@ class HttpServerConnection(asyncio.Protocol):
         self._url = b""
         self._headers = []
         self._expects_continue = False
+        self._request_id = b""
 
     def on_url(self, url: bytes) -> None:
         self._url += url
@@ -167,6 +180,8 @@ class HttpServerConnection(asyncio.Protocol):
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self._expects_continue = True
+        elif name == b"x-request-id":
+            self._request_id = value
         self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
@@ -211,12 +226,16 @@ class HttpServerConnection(asyncio.Protocol):
             "raw_path": raw_path,
             "query_string": query,
             "headers": self._headers,
+            REQUEST_ID: self._request_id.decode() if is_request_id(self._request_id) else new_id(),
             "state": {},
         }
 
     def _refuse(self, why: str) -> None:
         """End the connection because of bytes that are no request; earlier requests are answered first."""
-        log.info("refused a request over HTTP from %s: %s", self._client[0] if self._client else "?", why)
+        request_id = new_id()
+        fields = {"request_id": request_id}
+        address = self._client[0] if self._client else "?"
+        log.info("refused a request over HTTP from %s: %s", address, why, extra={"fields": fields})
         broken = self._newest if self._reading is _Reading.BODY else None
         self._reading = _Reading.REFUSED
         if broken is not None:
@@ -230,7 +249,7 @@ class HttpServerConnection(asyncio.Protocol):
             return
         if broken is None or broken.state in (ResponseState.WAITING, ResponseState.HEAD_READY):
             text = why.encode()
-            self._transport.write(_REFUSAL % (len(text), text))
+            self._transport.write(_REFUSAL % (len(text), request_id.encode(), text))
         self._transport.close()
 
     # -- exchanges

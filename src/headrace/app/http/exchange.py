@@ -10,12 +10,18 @@ which is most of the cost of a small response. A connection that is lost ends th
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from enum import Enum, auto
 from http import HTTPStatus
 from typing import Any, Protocol
 
+from headrace.observe.request_mark import mark_task
+
 log = logging.getLogger(__name__)
+
+REQUEST_ID = "headrace.request_id"
+"""Where the scope has the id of the request, which the response names as x-request-id."""
 
 BODY_HIGH_WATER_BYTES = 64 * 1024
 """Reading from the connection pauses while this much of a request body waits for the application."""
@@ -44,6 +50,8 @@ class ExchangeConnection(Protocol):
     """The part of a connection that an exchange uses."""
 
     is_write_paused: bool
+    on_answered: "Callable[[HttpExchange, float], None] | None"
+    """Is called when an exchange has ended, with the seconds that it took; None without an access log."""
 
     def write(self, data: bytes) -> None: ...
 
@@ -75,7 +83,9 @@ class HttpExchange:
         "has_more_body",
         "is_disconnected",
         "keep_alive",
+        "request_id",
         "scope",
+        "sent_bytes",
         "state",
     )
 
@@ -83,6 +93,9 @@ class HttpExchange:
         self, connection: ExchangeConnection, scope: AsgiScope, *, keep_alive: bool, expects_continue: bool
     ) -> None:
         self.scope = scope
+        self.request_id: str = scope[REQUEST_ID]
+        self.sent_bytes = 0
+        """The size of the response's body so far."""
         self.keep_alive = keep_alive
         self.state = ResponseState.WAITING
         self.is_disconnected = False
@@ -102,8 +115,34 @@ class HttpExchange:
     def is_complete(self) -> bool:
         return self.state is ResponseState.COMPLETE
 
+    @property
+    def status(self) -> int:
+        """The status of the response; 0 before it begins."""
+        return int(self._start.get("status", 0))
+
+    @property
+    def client(self) -> str:
+        """The address of the client, for log lines."""
+        found = self.scope["client"]
+        return f"{found[0]}:{found[1]}" if found else "unknown"
+
     async def run(self, app: AsgiApp) -> None:
         """Run the application on this request. Its failure is a 500, or the end of the connection mid-response."""
+        mark = mark_task(self)
+        try:
+            on_answered = self._connection.on_answered
+            if on_answered is None:
+                await self._run(app)
+                return
+            began_s = time.monotonic()
+            try:
+                await self._run(app)
+            finally:
+                on_answered(self, time.monotonic() - began_s)
+        finally:
+            mark.request = None
+
+    async def _run(self, app: AsgiApp) -> None:
         try:
             await app(self.scope, self.receive, self.send)
         except asyncio.CancelledError:
@@ -214,6 +253,7 @@ class HttpExchange:
         return b"transfer-encoding", b"chunked"
 
     def _framed(self, body: bytes, has_more: bool) -> bytes:
+        self.sent_bytes += len(body)
         if self._is_chunked:
             chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
             return chunk if has_more else chunk + b"0\r\n\r\n"
@@ -225,6 +265,7 @@ class HttpExchange:
 
     def _head(self, status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
         headers.insert(0, self._connection.date_header())
+        headers.append((b"x-request-id", self.request_id.encode()))
         if (b"connection", b"close") in headers:
             self.keep_alive = False
         elif not self.keep_alive:

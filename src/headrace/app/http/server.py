@@ -11,6 +11,7 @@ import ssl
 from contextlib import suppress
 from email.utils import formatdate
 
+from headrace.app.http.access_log import log_access
 from headrace.app.http.connection import HttpServerConnection, HttpServerState
 from headrace.app.http.exchange import AsgiApp
 from headrace.config.broker import BrokerSettings
@@ -36,7 +37,12 @@ class HttpServer:
         self._tls = tls
         self._closed = asyncio.Event()
         """Set each time that a connection is closed."""
-        self._state = HttpServerState(app, settings.max_connections, on_closed=self._closed.set)
+        self._state = HttpServerState(
+            app,
+            settings.max_connections,
+            on_closed=self._closed.set,
+            on_answered=log_access if settings.http_access_log else None,
+        )
         self._failures = RepeatedLog(log)
         self._handshakes = PendingHandshakes(
             settings.max_pending_connections, settings.max_pending_connections_per_ip, self._failures

@@ -58,6 +58,12 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    log_format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="text|json", help="How the log is written. json: an object on each line.", show_default=False
+        ),
+    ] = None,
     insecure: Annotated[
         bool,
         typer.Option("--insecure", help="Listen beyond this machine without authentication."),
@@ -82,6 +88,7 @@ def serve(
     * `headrace serve`
     * `headrace serve --data-dir /var/lib/headrace --kafka-listen 0.0.0.0:9092 --insecure`
     * `headrace serve --set num.partitions=12 --set log.retention.ms=3600000`
+    * `headrace serve --log-format json 2> broker.log`
     * `headrace serve --etcd etcd1:2379,etcd2:2379,etcd3:2379 --broker-id 1 --rack a` (one broker of a cluster)
     * `headrace serve --etcd etcd1:2379 --broker-id 10 --workers 4` (brokers 10 to 13, ports 9092 to 9095)
     """
@@ -99,6 +106,7 @@ def serve(
         "etcd.endpoints": etcd,
         "broker.id": broker_id,
         "broker.rack": rack,
+        "log.format": log_format,
         "insecure": "true" if insecure else None,
     }
     flags |= {name: str(value) for name, value in given.items() if value is not None}
@@ -115,7 +123,7 @@ def serve(
     from headrace.app.broker import serve as run
     from headrace.observe.logs import configure
 
-    configure(loaded.log_level)
+    configure(loaded.log_level, log_format=loaded.log_format, broker_id=loaded.broker_id)
     if uvloop.run(run(with_advertised_host(loaded), _announce)):
         # The same process, with new settings: its supervisor sees no exit.
         os.execv(sys.executable, [sys.executable, "-m", "headrace", *sys.argv[1:]])

@@ -6,6 +6,7 @@ the machine. A worker that dies is started again; one that cannot start at all e
 """
 
 import asyncio
+import logging
 import re
 import signal
 import socket
@@ -18,6 +19,9 @@ from headrace.cli.errors import BadArgument
 from headrace.config.address import parse_address
 from headrace.config.broker import BrokerSettings
 from headrace.model.image import Endpoint
+from headrace.observe.logs import JSON, configure
+
+log = logging.getLogger(__name__)
 
 _READY = re.compile(r"ready on (\S+:\d+)")
 _CANNOT_START = 2
@@ -29,6 +33,7 @@ def run_workers(workers: int, settings: BrokerSettings, flags: Mapping[str, str]
     """Run until SIGTERM or Ctrl-C; the exit code."""
     if not settings.etcd_endpoints:
         raise BadArgument("--workers needs --etcd HOST:PORT: several brokers are a cluster, and that needs an etcd")
+    configure(settings.log_level, log_format=settings.log_format)
     return asyncio.run(_Workers(workers, settings, flags, config).run())
 
 
@@ -138,9 +143,14 @@ class _Workers:
         self._say(child, f"{how_it_ended(code)} (process {child.pid}); {again}")
 
     def _on_line(self, child: Child, line: str) -> None:
-        if not line.startswith("headrace: "):
+        if line.startswith("{") and self._settings.log_format == JSON:
+            # It has the broker's id already.
+            print(line, file=sys.stderr, flush=True)
+        elif not line.startswith("headrace: "):
             self._say(child, line)
 
-    @staticmethod
-    def _say(child: Child, text: str) -> None:
-        print(f"{child.name}: {text}", file=sys.stderr, flush=True)
+    def _say(self, child: Child, text: str) -> None:
+        if self._settings.log_format == JSON:
+            log.info("%s", text, extra={"fields": {"worker": child.name}})
+        else:
+            print(f"{child.name}: {text}", file=sys.stderr, flush=True)

@@ -13,13 +13,13 @@ from hashlib import sha256
 
 import msgspec
 
+from headrace.model.unique_ids import new_id
 from headrace.queues.api import OutgoingMessage, QueueInfo, Sent
 from headrace.sqs import contents, errors
 from headrace.sqs.actions.batches import BatchResultErrorEntry, checked, failed
 from headrace.sqs.calls import SqsRequest, action, invalid_id, is_plain_id
 from headrace.sqs.contents import MessageAttributeValue
 from headrace.sqs.errors import SqsError
-from headrace.sqs.ids import new_id
 from headrace.sqs.needs import WRITE_QUEUE
 
 _MOST_DELAY_S = 900

@@ -1,6 +1,8 @@
 """The HTTP server's bounds: heads, connections, silence, and how it stops."""
 
 import asyncio
+import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -64,6 +66,76 @@ def test_requests_one_after_the_other_on_one_connection() -> None:
             writer.close()
 
     run(body)
+
+
+def request_ids(received: bytes) -> list[bytes]:
+    return re.findall(rb"\r\nx-request-id: (\S+)\r\n", received)
+
+
+@pytest.mark.parametrize("given", [b"", b"from the proxy", b"x" * 65, b"\xff"])
+def test_each_response_has_a_request_id_of_its_own(given: bytes) -> None:
+    async def body() -> None:
+        async with serving() as (_, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            for close in (b"", b"connection: close\r\n"):
+                writer.write(b"GET / HTTP/1.1\r\nHost: here\r\nx-request-id: %b\r\n%b\r\n" % (given, close))
+            first, second = request_ids(await until_closed(reader))
+            assert len({first, second, given}) == 3
+            writer.close()
+
+    run(body)
+
+
+def test_a_request_keeps_the_id_that_a_proxy_gave_it() -> None:
+    async def body() -> None:
+        async with serving() as (_, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET / HTTP/1.1\r\nHost: here\r\nX-Request-Id: a-1:b_2.c\r\nconnection: close\r\n\r\n")
+            assert request_ids(await until_closed(reader)) == [b"a-1:b_2.c"]
+            writer.close()
+
+    run(body)
+
+
+def test_bytes_that_are_no_request_are_refused_with_an_id() -> None:
+    async def body() -> None:
+        async with serving() as (_, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"nonsense\r\n\r\n")
+            assert len(request_ids(await until_closed(reader))) == 1
+            writer.close()
+
+    run(body)
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_the_access_log_has_a_line_for_each_request(is_on: bool, caplog: pytest.LogCaptureFixture) -> None:
+    async def failing(request: Request) -> PlainTextResponse:
+        raise ValueError("on purpose")
+
+    async def body() -> None:
+        for endpoint in (hello, failing):
+            async with serving(endpoint, http_access_log=str(is_on).lower()) as (_, port):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(b"GET /?X-Amz-Signature=secret HTTP/1.1\r\nHost: h\r\nconnection: close\r\n\r\n")
+                (request_id,) = request_ids(await until_closed(reader))
+                ids.append(request_id.decode())
+                writer.close()
+
+    ids: list[str] = []
+    caplog.set_level(logging.INFO, "headrace")
+    logging.getLogger("headrace").addHandler(caplog.handler)
+    try:
+        run(body)
+    finally:
+        logging.getLogger("headrace").removeHandler(caplog.handler)
+    lines = {record.getMessage(): record for record in caplog.records if record.name.endswith("access_log")}
+    shown = [re.sub(r"[\d.]+ ms", "T ms", line) for line in lines]
+    assert shown == (
+        ["GET / 200 5 bytes T ms from 127.0.0.1", "GET / 500 21 bytes T ms from 127.0.0.1"] if is_on else []
+    )
+    assert [getattr(record, "request").request_id for record in lines.values()] == (ids if is_on else [])  # noqa: B009
+    assert "secret" not in caplog.text
 
 
 async def raw(scope: Any, receive: Any, send: Any) -> None:
