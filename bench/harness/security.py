@@ -91,15 +91,15 @@ class Acls(Workload):
     @contextmanager
     def prepared(self, lab: Lab, variant: Variant) -> Iterator[str]:
         admin = _admin(lab, variant)
-        _switch(admin, on=True)
-        _create_acls(admin)
+        switch(admin, on=True)
+        create_acls(admin)
         with lab.topic(variant, _PARTITIONS) as topic:
             preload(lab, variant, topic, _PARTITIONS, 100, 1_000_000, batch=1)
             yield topic
-        _switch(_admin(lab, variant), on=False)
+        switch(_admin(lab, variant), on=False)
 
     def run(self, lab: Lab, variant: Variant, topic: str) -> Result:
-        _switch(_admin(lab, variant), on=variant is ACLS_ON)
+        switch(_admin(lab, variant), on=variant is ACLS_ON)
         if self._what == "produce":
             options = {"message_bytes": 100, "batch_messages": 1, "depth": 32}
         else:
@@ -164,7 +164,7 @@ def _admin(lab: Lab, variant: Variant) -> AdminClient:
     return AdminClient({"bootstrap.servers": f"127.0.0.1:{lab.system(variant.system).port}", "log_level": 0})
 
 
-def _create_acls(admin: AdminClient) -> None:
+def create_acls(admin: AdminClient) -> None:
     """What the user of the load needs, among rules of others."""
     wanted = [
         _acl(ResourceType.TOPIC, "bench-", USER, operation, ResourcePatternType.PREFIXED)
@@ -188,7 +188,7 @@ def _acl(
     return AclBinding(kind, name, pattern, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
 
 
-def _switch(admin: AdminClient, *, on: bool) -> None:
+def switch(admin: AdminClient, *, on: bool) -> None:
     entry = ConfigEntry("authorization.enable", str(on).lower(), incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.BROKER, "0", incremental_configs=[entry])
     admin.incremental_alter_configs([resource])[resource].result(30)

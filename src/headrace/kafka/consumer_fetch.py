@@ -7,12 +7,14 @@ from typing import Any
 from headrace.kafka.dispatch import Context
 from headrace.kafka.fetch import NO_REPLICA, READ_COMMITTED, PartitionSlice, hosted_partition
 from headrace.kafka.fetch_sessions import FetchPlan, PartitionFetch, PartitionKey
+from headrace.kafka.grants import Grants
 from headrace.kafka.permissions import READ_TOPIC, not_authorized
 from headrace.model.errors import HeadraceError, UnknownTopicId
 from headrace.protocol.fast import TopicKey
 from headrace.replication.partition import Partition
 from headrace.replication.readable import Role
 from headrace.replication.waiters import DataWaiter
+from headrace.security.authorizer import Authorizer
 from headrace.storage.slice import Slice
 
 _FOLLOWERS_SERVE_FROM = 11
@@ -40,22 +42,32 @@ class FetchingConsumer:
 
     def wanted(self) -> Iterable[tuple[PartitionKey, PartitionFetch]]:
         # Checked each time, since a permission may be revoked while the fetch waits for data.
-        self._denied = _NONE_DENIED if self._ctx.services.security.authorizer is None else self._denied_topics()
+        authorizer = self._ctx.services.security.authorizer
+        self._denied = _NONE_DENIED if authorizer is None else self._denied_topics(authorizer)
         return self._plan.wanted
 
-    def _denied_topics(self) -> Denied:
-        denied: dict[TopicKey | None, HeadraceError] = {}
-        topic_names = self._ctx.services.metadata.image.topic_names
+    def _denied_topics(self, authorizer: Authorizer) -> Denied:
+        peer = self._ctx.peer
+        granted = peer.grants.topics(READ_TOPIC, authorizer, peer.subject)
         last: TopicKey | None = None
         for (topic, _), _ in self._plan.wanted:
-            if topic is last or topic in denied:
-                continue
-            last = topic
+            if topic is not last:
+                if topic not in granted:
+                    return self._check_topics(granted)
+                last = topic
+        return _NONE_DENIED
+
+    def _check_topics(self, granted: set[TopicKey]) -> Denied:
+        denied: dict[TopicKey | None, HeadraceError] = {}
+        topic_names = self._ctx.services.metadata.image.topic_names
+        for topic in dict.fromkeys(topic for (topic, _), _ in self._plan.wanted):
             name = topic if isinstance(topic, str) or topic is None else topic_names.get(topic)
             if name is None:
                 denied[topic] = UnknownTopicId(f"there is no topic with id {topic}")
             elif not self._ctx.allows(READ_TOPIC, name):
                 denied[topic] = not_authorized(READ_TOPIC, name)
+            elif topic is not None:
+                Grants.add(granted, topic)
         return denied
 
     def partition(self, key: PartitionKey) -> Partition:

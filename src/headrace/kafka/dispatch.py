@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, overload
 
 from headrace.kafka.authentication import Authentication
+from headrace.kafka.grants import Grants
 from headrace.kafka.outbox import Part
 from headrace.kafka.permissions import Need, not_authorized
 from headrace.kafka.services import Services
@@ -62,6 +63,8 @@ class Peer:
     """The SASL state; None on a listener without SASL."""
     on_closed: dict[Hashable, Callable[[], None]] = field(default_factory=dict)
     """Callbacks for when the connection is lost, to end state bound to it. State that ends earlier removes its own."""
+    grants: Grants = field(default_factory=Grants)
+    """The topics that the client was found to be allowed to write to and to read."""
 
     @property
     def host(self) -> str:

@@ -34,6 +34,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import NO_ANSWER, Context, NoAnswer, Raw, Result, handles
 from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.grants import Grants
 from headrace.kafka.leaders import LEADER_ERRORS, current_leader, endpoints_of
 from headrace.kafka.permissions import WRITE_TOPIC, WRITE_TRANSACTIONAL_ID, not_authorized
 from headrace.kafka.recompression import Refused
@@ -59,6 +60,7 @@ from headrace.records.batch import HEADER_SIZE, BatchHeader, Buffer, check_batch
 from headrace.records.validation import validate_for_topic
 from headrace.replication.partition import Partition
 from headrace.runtime.deferred import Deferred
+from headrace.security.authorizer import Authorizer
 from headrace.storage.appender import AppendResult
 from headrace.transactions.records import Place
 
@@ -94,7 +96,8 @@ def refuse_old_versions(frame: bytes | memoryview, version: int) -> bytes:
     needs=(WRITE_TOPIC, WRITE_TRANSACTIONAL_ID),
 )
 def produce(ctx: Context, request: ProduceRequest) -> "Result[Produced]":
-    denied = None if ctx.services.security.authorizer is None else _denied(ctx, request)
+    authorizer = ctx.services.security.authorizer
+    denied = None if authorizer is None else _denied(ctx, request, authorizer)
     if denied:
         request = _without_records(request, denied)
     recompressor = ctx.services.recompressor
@@ -107,16 +110,24 @@ def produce(ctx: Context, request: ProduceRequest) -> "Result[Produced]":
     return _produce(ctx, request, denied)
 
 
-def _denied(ctx: Context, request: ProduceRequest) -> Refused | None:
+def _denied(ctx: Context, request: ProduceRequest, authorizer: Authorizer) -> Refused | None:
     """Return the partitions that the client may not write to, each with its error; None if it may write to all."""
     transactional_id = request.transactional_id
-    if transactional_id is not None and not ctx.allows(WRITE_TRANSACTIONAL_ID, transactional_id):
+    granted = ctx.peer.grants.topics(WRITE_TOPIC, authorizer, ctx.peer.subject)
+    if transactional_id is None:
+        for topic, _ in request.topics:
+            if topic not in granted:
+                break
+        else:
+            return None
+    elif not ctx.allows(WRITE_TRANSACTIONAL_ID, transactional_id):
         error: HeadraceError = not_authorized(WRITE_TRANSACTIONAL_ID, transactional_id)
         return {(topic, index): error for topic, partitions in request.topics for index, _ in partitions}
     denied: Refused = {}
     for topic, partitions in request.topics:
         name = topic if isinstance(topic, str) else ctx.services.metadata.image.topic_names.get(topic)
         if name is not None and ctx.allows(WRITE_TOPIC, name):
+            Grants.add(granted, topic)
             continue
         if name is None:
             error = UnknownTopicId(f"there is no topic with id {topic}")
