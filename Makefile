@@ -90,6 +90,7 @@ smoke: ## Install and use Headrace with each Python that it is for, from empty c
 
 docs: install ## Write docs/settings.md anew from the settings in the code
 	$(BIN)/python -m headrace.config.reference docs/settings.md
+	$(BIN)/python -m headrace.monitor.reference docs/metrics.md
 
 site: ## Build the documentation as a static site in build/site, and fail on broken links
 	$(INSTALL) --extras site

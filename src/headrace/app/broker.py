@@ -15,6 +15,8 @@ from pathlib import Path
 from random import Random
 
 from headrace.admin.door import admin_door
+from headrace.admin.metrics_door import PATH as METRICS_PATH
+from headrace.admin.metrics_door import MetricsDoor
 from headrace.admin.routes import PREFIX
 from headrace.admin.services import AdminServices
 from headrace.app.broker_home import open_home
@@ -28,6 +30,7 @@ from headrace.app.broker_security import (
 from headrace.app.http.doors import HttpDoors
 from headrace.app.http.probes import HEALTH_PATH, READY_PATH, Probes
 from headrace.app.http.server import HttpServer
+from headrace.app.metrics import start_metrics
 from headrace.app.node import Node, NodeDependencies
 from headrace.app.readiness import Readiness
 from headrace.app.secured_home import RunningBroker, forget_running, write_running
@@ -207,8 +210,11 @@ class BrokerApp:
         endpoint = self._sqs_endpoint(services)
         assert self._readiness is not None
         probes = Probes(self._readiness)
-        admin = admin_door(self._admin_services(services))
-        doors = HttpDoors({PREFIX: admin, HEALTH_PATH: probes, READY_PATH: probes}, endpoint)
+        admin = self._admin_services(services)
+        metrics = MetricsDoor(admin, start_metrics(services, self.cluster_id, undo))
+        doors = HttpDoors(
+            {PREFIX: admin_door(admin), METRICS_PATH: metrics, HEALTH_PATH: probes, READY_PATH: probes}, endpoint
+        )
         context = self._tls.server_context(alpn=ALPN_HTTP) if self._tls and self.settings.http_uses_tls else None
         server = HttpServer(self.settings, doors, context)
         self._http_endpoint = await server.start(address, may_move=not self.settings.http_listen)

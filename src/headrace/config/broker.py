@@ -191,6 +191,14 @@ class BrokerSettings:
     transaction_state_log_segment_bytes: int = 100 * _MIB
     transaction_two_phase_commit_enable: bool = True
     transactional_id_expiration_ms: int = 604_800_000
+    # Metrics
+    metrics_enable: bool = True
+    metrics_allow_anonymous: bool = False
+    metrics_topic_max: int = 10_000
+    metrics_partition_max: int = 20_000
+    metrics_group_max: int = 10_000
+    metrics_group_partition_max: int = 50_000
+    metrics_queue_max: int = 1_000
     # The process
     http_access_log: bool = False
     log_format: str = "text"

@@ -1,10 +1,11 @@
 """The broker's own settings by area: name, type, description and bounds. The defaults are `BrokerSettings`."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
+from headrace.config.monitor_rows import MONITOR_ROWS
+from headrace.config.setting_row import SettingRow
 from headrace.config.settings import Kind, Setting
-from headrace.model.features import FIRST_LEVEL, SECURITY_LEVEL
+from headrace.model.features import SECURITY_LEVEL
 
 _MIB = 1024 * 1024
 
@@ -14,19 +15,6 @@ HTTPS = "https://"
 HTTP_PORT_DISTANCE = 232
 """The default HTTP port is the Kafka port plus this: 9092 and 9324."""
 LOOPBACK = "127.0.0.1"
-
-
-class SettingRow(NamedTuple):
-    """A `Setting` without its default."""
-
-    name: str
-    kind: Kind
-    doc: str
-    minimum: float | None = None
-    maximum: float | None = None
-    choices: tuple[str, ...] = ()
-    dynamic: bool = False
-    level: int = FIRST_LEVEL
 
 
 _row = SettingRow
@@ -391,6 +379,7 @@ def broker_rows(defaults: object) -> Iterator[Setting]:
         _ENCRYPTION,
         _LOGS,
         _TRANSACTIONS,
+        MONITOR_ROWS,
         _PROCESS,
     ):
         for row in area:

@@ -1,1 +1,1 @@
-"""What this broker and the cluster are doing: snapshots, lag, history and health."""
+"""What this broker and the cluster are doing: metrics, snapshots, lag, history and health."""

@@ -1,0 +1,26 @@
+"""The broker's settings about metrics. The defaults are in `BrokerSettings`."""
+
+from headrace.config.setting_row import SettingRow
+from headrace.config.settings import Kind
+from headrace.model.features import SECURITY_LEVEL
+
+MONITOR_ROWS = (
+    SettingRow("metrics.enable", Kind.BOOLEAN,
+         "Whether requests are counted and timed for GET /metrics on the HTTP port. Off: only what is known without "
+         "counting is shown there."),
+    SettingRow("metrics.allow.anonymous", Kind.BOOLEAN,
+         "Whether GET /metrics needs no login, from any machine. Off: with authorization.enable it needs DESCRIBE on "
+         "the cluster; without, it is served to this machine only, or to all if the broker is insecure.",
+         dynamic=True, level=SECURITY_LEVEL),
+    SettingRow("metrics.topic.max", Kind.INT,
+         "The number of topics with metrics of their own; headrace_metrics_omitted counts those beyond it.", 0),
+    SettingRow("metrics.partition.max", Kind.INT,
+         "The number of partitions with metrics of their own, in the same way.", 0),
+    SettingRow("metrics.group.max", Kind.INT,
+         "The number of groups with metrics of their own, in the same way.", 0),
+    SettingRow("metrics.group.partition.max", Kind.INT,
+         "The number of offsets of groups, one for each partition, with metrics of their own, in the same way.", 0),
+    SettingRow("metrics.queue.max", Kind.INT,
+         "The number of queues with metrics of their own, in the same way.", 0),
+)  # fmt: skip
+"""Metrics."""
