@@ -28,6 +28,7 @@ from headrace.app.broker_security import (
     tls_files,
 )
 from headrace.app.http.doors import HttpDoors
+from headrace.app.http.exchange import AsgiApp
 from headrace.app.http.probes import HEALTH_PATH, READY_PATH, Probes
 from headrace.app.http.server import HttpServer
 from headrace.app.metrics import start_metrics
@@ -38,6 +39,7 @@ from headrace.config.address import EVERY_ADDRESS, is_loopback
 from headrace.config.broker import BrokerSettings
 from headrace.config.broker_checks import access_keys
 from headrace.config.broker_rows import LOOPBACK
+from headrace.dashboard.door import UI_PREFIX, DashboardDoor, to_dashboard
 from headrace.kafka.preload import Preload
 from headrace.kafka.server import KafkaServer
 from headrace.kafka.services import Services
@@ -211,10 +213,14 @@ class BrokerApp:
         assert self._readiness is not None
         probes = Probes(self._readiness)
         admin = self._admin_services(services)
-        metrics = MetricsDoor(admin, start_metrics(services, self.cluster_id, undo))
-        doors = HttpDoors(
-            {PREFIX: admin_door(admin), METRICS_PATH: metrics, HEALTH_PATH: probes, READY_PATH: probes}, endpoint
-        )
+        by_prefix: dict[str, AsgiApp] = {
+            PREFIX: admin_door(admin),
+            UI_PREFIX: DashboardDoor(),
+            METRICS_PATH: MetricsDoor(admin, start_metrics(services, self.cluster_id, undo)),
+            HEALTH_PATH: probes,
+            READY_PATH: probes,
+        }
+        doors = HttpDoors(by_prefix, endpoint, browsers=to_dashboard())
         context = self._tls.server_context(alpn=ALPN_HTTP) if self._tls and self.settings.http_uses_tls else None
         server = HttpServer(self.settings, doors, context)
         self._http_endpoint = await server.start(address, may_move=not self.settings.http_listen)

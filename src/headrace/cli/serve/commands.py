@@ -25,7 +25,7 @@ def serve(
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Where queues are served over HTTP, as the SQS API. Default: 127.0.0.1:9324",
+            help="Where queues (the SQS API) and the dashboard are served over HTTP. Default: 127.0.0.1:9324",
             show_default=False,
         ),
     ] = None,
@@ -141,7 +141,7 @@ def _announce(app: "BrokerApp") -> None:
         if app.settings.etcd_endpoints and app.settings.advertise:
             listens += f"to others {parse_address(app.settings.advertise, default_port=app.kafka_endpoint.port)}, "
     if app.http_url:
-        listens += f"queues on {app.http_url}, "
+        listens += f"queues on {app.http_url}, dashboard on {app.http_url}/ui, "
     data_dir = Path(app.settings.data_dir).resolve()
     who = f"broker {app.settings.broker_id} of " if app.settings.etcd_endpoints else ""
     logging.getLogger("headrace").info("this is %s", version_text())

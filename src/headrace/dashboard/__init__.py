@@ -1,0 +1,1 @@
+"""The dashboard: pages for a browser at `/ui`, which use the HTTP API under `/api/v1`."""

@@ -1,0 +1,30 @@
+/** Which page each path shows. */
+import { ClientsPage } from "./clients.js";
+import { ClusterPage } from "./cluster.js";
+import { GroupPage } from "./group.js";
+import { GroupsPage } from "./groups.js";
+import { OverviewPage } from "./overview.js";
+import { PipelinePage } from "./pipeline.js";
+import { PipelinesPage } from "./pipelines.js";
+import { QueuePage } from "./queue.js";
+import { QueuesPage } from "./queues.js";
+import { SecurityPage } from "./security.js";
+import { TopicPage } from "./topic.js";
+import { TopicsPage } from "./topics.js";
+import { TransactionsPage } from "./transactions.js";
+
+export const ROUTES = [
+  ["", OverviewPage],
+  ["topics", TopicsPage],
+  ["topics/:name/:tab?", TopicPage],
+  ["groups", GroupsPage],
+  ["groups/:name/:tab?", GroupPage],
+  ["queues", QueuesPage],
+  ["queues/:name/:tab?", QueuePage],
+  ["transactions", TransactionsPage],
+  ["pipelines", PipelinesPage],
+  ["pipelines/:name/:tab?", PipelinePage],
+  ["cluster/:tab?", ClusterPage],
+  ["clients", ClientsPage],
+  ["security/:tab?", SecurityPage],
+];

@@ -1,0 +1,6 @@
+import { html } from "../core/html.js";
+import { PageHead } from "../components/page.js";
+
+export function TopicsPage() {
+  return html`<${PageHead} title="Topics" />`;
+}
