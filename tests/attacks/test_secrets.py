@@ -170,10 +170,10 @@ def _provoke(broker: BrokerProcess, certificates: Path) -> None:
     password = {"name": "bob", "password": f"{MARK}-\u200b", "mechanism": MARK}
     basic = {"Authorization": f"Basic {b64encode(f'alice:{ADMIN_PASSWORD}'.encode()).decode()}"}
     wrong = {"Authorization": f"Basic {b64encode(f'alice:{MARK}-wrong'.encode()).decode()}"}
-    secure = f"{broker.http_url}/api/v1/secure"
+    session = f"{broker.http_url}/api/v1/session"
     for headers in (basic, wrong):
         for body in (json.dumps(password).encode()[:-1], f'["{MARK}"]'.encode()):
-            _assert_refused(Request(secure, body, headers | {"Content-Type": "application/json"}))
+            _assert_refused(Request(session, body, headers | {"Content-Type": "application/json"}))
     for authorization in (f"AWS4-HMAC-SHA256 Credential=AKID/{MARK}", f"Basic {MARK}", f"Bearer {MARK}"):
         headers = {"Authorization": authorization, "X-Amz-Security-Token": MARK}
         request = Request(f"{broker.http_url}/?Action=ListQueues&X-Amz-Signature={MARK}", b"", headers)

@@ -7,13 +7,12 @@ from headrace.admin.routes import PREFIX, AdminReply, AdminRequest, AdminRoute
 from headrace.model.errors import HeadraceError
 from headrace.security.audit.event import AuditClass, clip
 
-_READS = "GET"
 _INTERNAL_ERROR = "internal_error"
 
 
 async def recorded(route: AdminRoute, request: AdminRequest) -> AdminReply:
     """Carry out a request, and record it if it changes something. A request that switches the log on is recorded."""
-    if route.method == _READS:
+    if route.is_read or not route.is_audited:
         return await route.handler(request)
     audit, principal = request.services.security.audit, request.subject.principal
     was_wanted = audit.wants(AuditClass.ADMIN, principal)
@@ -41,12 +40,13 @@ async def recorded(route: AdminRoute, request: AdminRequest) -> AdminReply:
 def _record(route: AdminRoute, request: AdminRequest, code: str, value: Any) -> None:
     user = request.parameters.get("name")
     key_id = request.parameters.get("id") or getattr(value, "id", None)
+    resource = route.needs.resource(request.parameters)
     request.services.security.audit.changed(
         request.subject,
         "",
-        f"{route.method} {PREFIX}{route.path}",
-        resource_type=route.needs.resource.resource_type.name if user is None else "USER",
-        resource_name=route.needs.resource.name if user is None else user,
+        f"{route.method} {PREFIX}{route.plain_path}",
+        resource_type=resource.resource_type.name if user is None else "USER",
+        resource_name=resource.name if user is None else user,
         operation=route.needs.operation.name,
         error=code,
         details={"key": clip(str(key_id))} if key_id else None,

@@ -1,8 +1,10 @@
 """The ASGI application of the HTTP API: finds the route, authenticates, checks the permission, and answers in JSON.
 
 - With authorization on, a request needs credentials, and the permission of its route by the ACLs.
-- With authorization off, everything is allowed from this machine, and nothing from elsewhere.
-- Requests that change something have the content type application/json, which a page of another site cannot send.
+- With authorization off, everything is allowed from this machine, and nothing from elsewhere unless the broker is
+  `insecure`.
+- Requests with a body have the content type application/json, which a page of another site cannot send. Changes are
+  refused to pages of other sites, and with a session they need its CSRF token.
 
 Errors are `{"error": CODE, "message": SENTENCE}`.
 """
@@ -17,27 +19,29 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headrace.admin import secure, users  # noqa: F401  They register their routes.
 from headrace.admin.audit import recorded
 from headrace.admin.errors import AdminError, admin_error, forbidden, unauthorized
-from headrace.admin.login import authenticate, is_local
-from headrace.admin.routes import PREFIX, ROUTES, AdminReply, AdminRequest, AdminRoute
+from headrace.admin.login import Identity, authenticate, check_origin, is_trusted, own_port
+from headrace.admin.resources import ALL_ROUTES
+from headrace.admin.routes import PREFIX, READS, Access, AdminReply, AdminRequest, AdminRoute
 from headrace.admin.services import AdminServices
+from headrace.admin.streams import ByteStream, StreamResponse
+from headrace.model.acls import ResourceType
 from headrace.model.errors import HeadraceError
 from headrace.model.users import ANONYMOUS, principal_of
-from headrace.security.authorizer import Authorizer
-from headrace.security.subject import Subject
 
 log = logging.getLogger(__name__)
 
-MAX_BODY_BYTES = 64 * 1024
 _JSON = "application/json"
+_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+_CHALLENGE = "www-authenticate"
 
 
 def admin_door(services: AdminServices) -> Starlette:
     """Return the application for all paths under `PREFIX`."""
     app = Starlette(
-        routes=[Route(PREFIX + each.path, _endpoint(services, each), methods=[each.method]) for each in ROUTES],
+        routes=[Route(PREFIX + each.path, _endpoint(services, each), methods=[each.method]) for each in ALL_ROUTES],
         exception_handlers={HTTPException: _unknown},
     )
     app.router.redirect_slashes = False
@@ -49,94 +53,103 @@ def _endpoint(services: AdminServices, route: AdminRoute) -> Callable[[Request],
         try:
             reply = await _answer(services, route, request)
         except AdminError as error:
-            return _refusal(error)
+            return _refusal(error, request)
         except HeadraceError as error:
             refusal = admin_error(error)
             if refusal.status == 500:
                 log.error("a request to %s has failed: %s", request.url.path, error, exc_info=error)
-            return _refusal(refusal)
+            return _refusal(refusal, request)
         except ClientDisconnect:
             return Response(status_code=400)
         except Exception as error:
             log.exception("a request to %s has failed: %s", request.url.path, error)
-            return _refusal(AdminError(500, "internal_error", "the broker could not do this; its log says why"))
-        return _response(reply.status, reply.value)
+            internal = AdminError(500, "internal_error", "the broker could not do this; its log says why")
+            return _refusal(internal, request)
+        return _response(reply)
 
     return endpoint
 
 
 async def _answer(services: AdminServices, route: AdminRoute, request: Request) -> AdminReply:
-    subject = await authenticate(services, request)
-    _check(services, route, request, subject)
-    if route.method == "POST" and request.headers.get("content-type", "").partition(";")[0].strip() != _JSON:
+    identity = await authenticate(services, request)
+    _check(services, route, request, identity)
+    if route.method != READS:
+        check_origin(request, identity)
+        if services.metadata.settings.dashboard_read_only and not route.is_read:
+            raise AdminError(403, "read_only", "this broker only shows things over HTTP (dashboard.read.only)")
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip()
+    if route.method in _WITH_BODY and content_type != _JSON:
         raise AdminError(415, "unsupported_media_type", f"the body must have the content type {_JSON}")
-    body = await _body(request)
-    return await recorded(route, AdminRequest(services, subject, request.path_params, body))
+    body = await _body(request, route.max_body_bytes)
+    asked = AdminRequest(
+        services,
+        identity.subject,
+        request.path_params,
+        body,
+        request.query_params,
+        identity.session,
+        request.headers,
+        own_port(request),
+    )
+    return await recorded(route, asked)
 
 
-def _check(services: AdminServices, route: AdminRoute, request: Request, subject: Subject) -> None:
+def _check(services: AdminServices, route: AdminRoute, request: Request, identity: Identity) -> None:
     """Raise the refusal if this subject may not use the route."""
-    security = services.security
-    if route.is_open_without_users:
-        if not services.has_users and is_local(request):
-            return
-        authorizer = security.authorizer or _authorizer(services)
-    elif security.authorizer is None:
-        if is_local(request):
+    needs, subject, security = route.needs, identity.subject, services.security
+    if needs.access is Access.OPEN:
+        return
+    if security.authorizer is None:
+        if is_trusted(services, request):
             return
         raise forbidden("without authorization (authorization.enable) this is allowed from the broker's machine only")
-    else:
-        authorizer = security.authorizer
     if subject.principal == ANONYMOUS:
-        raise unauthorized("this needs the name and password of a user (HTTP Basic)")
+        raise unauthorized("this needs the name and password of a user: HTTP Basic, or POST /session")
+    if needs.access is not Access.CHECKED:
+        return
     if route.owner and subject.principal == principal_of(request.path_params[route.owner]):
         return
-    operation, resource = route.needs
+    operation, resource = needs.operation, needs.resource(request.path_params)
     kind, name = resource.resource_type, resource.name
-    if not authorizer.allows(subject.principal, subject.host, operation, kind, name):
-        security.denied(subject, "", f"{route.method} {PREFIX}{route.path}", operation, kind, name)
-        raise forbidden(f"{subject.principal} lacks the permission {operation.name.lower()} on the cluster")
+    if not security.authorizer.allows(subject.principal, subject.host, operation, kind, name):
+        security.denied(subject, "", f"{route.method} {PREFIX}{route.plain_path}", operation, kind, name)
+        where = "the cluster" if kind is ResourceType.CLUSTER else f"the {str(resource).replace('_', ' ', 1)}"
+        raise forbidden(f"{subject.principal} lacks the permission {operation.name.lower()} on {where}")
 
 
-def _authorizer(services: AdminServices) -> Authorizer:
-    """The decisions that there will be once authorization is on."""
-    settings = services.metadata.settings
-    return Authorizer(
-        services.security.image.acls,
-        super_users=settings.super_user_principals,
-        allow_everyone=settings.allow_everyone_if_no_acl_found,
-    )
-
-
-async def _body(request: Request) -> bytes:
+async def _body(request: Request, most_bytes: int) -> bytes:
     pieces, size = [], 0
     async for piece in request.stream():
         size += len(piece)
-        if size > MAX_BODY_BYTES:
+        if size > most_bytes:
             # The rest of the body is not read: the connection ends with the answer.
-            raise AdminError(413, "too_large", f"a body may have {MAX_BODY_BYTES} bytes", {"connection": "close"})
+            raise AdminError(413, "too_large", f"a body may have {most_bytes} bytes", {"connection": "close"})
         pieces.append(piece)
     return b"".join(pieces)
 
 
-async def _unknown(_: Request, error: Exception) -> Response:
+async def _unknown(request: Request, error: Exception) -> Response:
     """The answer for a path without a route, or a method that it does not have."""
     status = error.status_code if isinstance(error, HTTPException) else 500
     if status == 405:
         refusal = AdminError(405, "method_not_allowed", "this path has other methods", getattr(error, "headers", {}))
     else:
-        refusal = AdminError(404, "unknown_path", f"there is nothing here: the API is under {PREFIX}")
-    return _refusal(refusal)
+        refusal = AdminError(404, "unknown_path", f"there is nothing here: {PREFIX}/openapi.json lists the API")
+    return _refusal(refusal, request)
 
 
-def _refusal(error: AdminError) -> Response:
-    answer = _response(error.status, {"error": error.code, "message": str(error)})
-    answer.headers.update(error.headers)
+def _refusal(error: AdminError, request: Request) -> Response:
+    answer = _response(AdminReply({"error": error.code, "message": str(error)}, error.status, error.headers))
+    if request.headers.get("sec-fetch-mode", "navigate") != "navigate" and _CHALLENGE in answer.headers:
+        # A script of a page: the browser would open its own dialog for the password.
+        del answer.headers[_CHALLENGE]
     return answer
 
 
-def _response(status: int, value: object) -> Response:
-    if value is None:
-        return Response(status_code=204)
-    headers = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
-    return Response(msgspec.json.encode(value), status, headers, media_type=_JSON)
+def _response(reply: AdminReply) -> Response:
+    headers = {**_HEADERS, **reply.headers}
+    if isinstance(reply.value, ByteStream):
+        return StreamResponse(reply.value, headers)
+    if reply.value is None:
+        return Response(status_code=204, headers=headers)
+    return Response(msgspec.json.encode(reply.value), reply.status, headers, media_type=_JSON)

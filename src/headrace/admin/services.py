@@ -4,11 +4,19 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from headrace.admin.kafka_calls import KafkaCalls
+from headrace.admin.payloads import NoDecoder, PayloadDecoder
+from headrace.admin.sessions import SessionStore
+from headrace.admin.streams import StreamLimits
 from headrace.cluster.access import AccessControl
 from headrace.cluster.metadata import Metadata
 from headrace.monitor.monitor import Monitor
+from headrace.queues.service import QueueService
+from headrace.runtime.clock import Clock
 from headrace.security.authenticator import Authenticator
 from headrace.security.security import Security
+
+SCANS_AT_A_TIME = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,13 +24,19 @@ class AdminServices:
     metadata: Metadata
     security: Security
     access: AccessControl
-    wall_ms: Callable[[], int]
+    clock: Clock
     authenticator: Callable[[], Awaitable[Authenticator]]
     """The authenticator, which is made at the first use on a broker whose listeners need none."""
-    create_admin: Callable[[str, str], Awaitable[None]]
-    """Creates a user who may do everything, with this password."""
     monitor: Monitor
     """What this broker and the cluster are doing."""
+    kafka: KafkaCalls
+    queues: QueueService
+    sessions: SessionStore
+    decoder: PayloadDecoder = field(default_factory=NoDecoder)
+    """Decodes payloads that have a schema."""
+    streams: StreamLimits = field(default_factory=StreamLimits)
+    scanning: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SCANS_AT_A_TIME))
+    """Held while a topic is scanned for messages."""
     changing: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held between a check and the change that depends on it, so that requests at the same time cannot both pass."""
 

@@ -28,38 +28,50 @@ class KeyEntry(msgspec.Struct, frozen=True):
     """ISO 8601 in UTC."""
 
 
+class UserList(msgspec.Struct, frozen=True):
+    users: list[UserEntry]
+
+
+class KeyList(msgspec.Struct, frozen=True):
+    keys: list[KeyEntry]
+
+
 class NewKey(KeyEntry, frozen=True):
     secret: str
 
 
-@route("GET", "/users", needs=DESCRIBE_CLUSTER)
+@route("GET", "/users", needs=DESCRIBE_CLUSTER, answer=UserList)
 async def list_users(request: AdminRequest) -> AdminReply:
+    """The users of the cluster."""
     image = request.services.security.image
     entries = [
         UserEntry(name, sorted(user.credentials), len(_keys(request.services, name)))
         for name, user in sorted(image.users.items())
     ]
-    return AdminReply({"users": entries})
+    return AdminReply(UserList(entries))
 
 
-@route("GET", "/users/{name:path}/keys", needs=DESCRIBE_CLUSTER, owner="name")
+@route("GET", "/users/{name:path}/keys", needs=DESCRIBE_CLUSTER, owner="name", answer=KeyList)
 async def list_keys(request: AdminRequest) -> AdminReply:
-    return AdminReply({"keys": [_entry(key) for key in _keys(request.services, _user(request))]})
+    """The access keys of a user, without secrets."""
+    return AdminReply(KeyList([_entry(key) for key in _keys(request.services, _user(request))]))
 
 
-@route("POST", "/users/{name:path}/keys", needs=ALTER_CLUSTER, owner="name")
+@route("POST", "/users/{name:path}/keys", needs=ALTER_CLUSTER, owner="name", answer=NewKey)
 async def create_key(request: AdminRequest) -> AdminReply:
+    """Create an access key; only this answer has its secret."""
     services, user = request.services, _user(request)
     async with services.changing:
         if len(_keys(services, user)) >= MAX_KEYS:
             raise AdminError(409, "too_many_keys", f"{user} has {MAX_KEYS} access keys: delete one first")
-        key = new_access_key(user, services.wall_ms())
+        key = new_access_key(user, services.clock.wall_ms())
         await services.access.create_access_key(key)
     return AdminReply(NewKey(key.key_id, user, _time(key), key.secret), 201)
 
 
 @route("DELETE", "/users/{name:path}/keys/{id}", needs=ALTER_CLUSTER, owner="name")
 async def delete_key(request: AdminRequest) -> AdminReply:
+    """Delete an access key."""
     user, key_id = _user(request), request.parameters["id"]
     key = request.services.security.image.access_keys.get(key_id)
     if key is None or key.user != user:

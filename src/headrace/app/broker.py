@@ -19,9 +19,9 @@ from headrace.admin.metrics_door import PATH as METRICS_PATH
 from headrace.admin.metrics_door import MetricsDoor
 from headrace.admin.routes import PREFIX
 from headrace.admin.services import AdminServices
+from headrace.admin.sessions import SessionStore
 from headrace.app.broker_home import open_home
 from headrace.app.broker_security import (
-    create_admin,
     ensure_authenticator,
     put_password,
     start_authentication,
@@ -40,6 +40,7 @@ from headrace.config.broker import BrokerSettings
 from headrace.config.broker_checks import access_keys
 from headrace.config.broker_rows import LOOPBACK
 from headrace.dashboard.door import UI_PREFIX, DashboardDoor, to_dashboard
+from headrace.kafka.forwarded_calls import ForwardedCalls
 from headrace.kafka.preload import Preload
 from headrace.kafka.server import KafkaServer
 from headrace.kafka.services import Services
@@ -235,14 +236,22 @@ class BrokerApp:
             log.warning("%s is in use: queues are served on %s; choose an address with --http-listen", asked, bound)
 
     def _admin_services(self, services: Services) -> AdminServices:
+        metadata = services.metadata
         return AdminServices(
-            services.metadata,
+            metadata,
             services.security,
             services.access,
-            services.clock.wall_ms,
+            services.clock,
             partial(ensure_authenticator, self.settings, services),
-            partial(create_admin, services.access),
             services.monitor,
+            ForwardedCalls(services, services.peers),
+            services.queues,
+            SessionStore(
+                services.clock.monotonic_ms,
+                services.security.user,
+                lambda: metadata.settings.dashboard_session_idle_ms,
+                lambda: metadata.settings.dashboard_session_max_ms,
+            ),
         )
 
     def _sqs_endpoint(self, services: Services) -> SqsEndpoint:

@@ -378,6 +378,7 @@ class Node:
             audit_topic=audit_topic,
             pipelines=pipelines,
             monitor=monitor,
+            peers=self._peers,
             coordinators={
                 0: groups.coordinator,
                 1: transactions.coordinator,

@@ -171,6 +171,10 @@ class BrokerSettings:
     sqs_account_id: str = "000000000000"
     sqs_recreate_wait_ms: int = 60_000
     sqs_region: str = "us-east-1"
+    # The dashboard
+    dashboard_read_only: bool = False
+    dashboard_session_idle_ms: int = 30 * 60_000
+    dashboard_session_max_ms: int = 12 * 60 * 60_000
     # Encryption at rest
     encryption_master_key: str = field(default="", repr=False)
     encryption_master_key_command: str = ""

@@ -272,6 +272,18 @@ _SQS = (
 )  # fmt: skip
 """The SQS API."""
 
+_DASHBOARD = (
+    _row("dashboard.read.only", Kind.BOOLEAN,
+         "Whether the dashboard and the HTTP API under /api/v1 only show things: every change is refused, whatever the "
+         "permissions of the user.", dynamic=True, level=SECURITY_LEVEL),
+    _row("dashboard.session.idle.ms", Kind.LONG,
+         "A login to the dashboard ends when no page has been open for this long.", 60_000, dynamic=True,
+         level=SECURITY_LEVEL),
+    _row("dashboard.session.max.ms", Kind.LONG, "A login to the dashboard ends after this time at the latest.", 60_000,
+         dynamic=True, level=SECURITY_LEVEL),
+)  # fmt: skip
+"""The dashboard and the HTTP API."""
+
 _ENCRYPTION = (
     _row("encryption.master.key", Kind.PASSWORD,
          "The master key of encryption at rest: base64 of 32 bytes. After a comma: former keys, which only unwrap. "
@@ -376,6 +388,7 @@ def broker_rows(defaults: object) -> Iterator[Setting]:
         _CONNECTIONS,
         _GROUPS,
         _SQS,
+        _DASHBOARD,
         _ENCRYPTION,
         _LOGS,
         _TRANSACTIONS,

@@ -21,6 +21,7 @@ from headrace.monitor.pipelines.service import PipelineReports
 from headrace.queues.service import QueueService
 from headrace.queues.share.service import ShareService
 from headrace.replication.partitions import PartitionTable
+from headrace.replication.peers import Peers
 from headrace.replication.throttle import UNLIMITED_BYTES_PER_S, Throttle
 from headrace.runtime.clock import Clock
 from headrace.runtime.expiries import Expiries
@@ -66,6 +67,8 @@ class Services:
     pipelines: PipelineReports
     monitor: Monitor
     """What this broker and the cluster are doing."""
+    peers: Peers | None = None
+    """The links to other brokers; None on a single node."""
     coordinators: Mapping[int, Locator] = field(default_factory=dict)
     """By FindCoordinator's key type: 0 groups, 1 transactions, 2 share groups."""
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from headrace.testing import Broker
-from headrace.wire import Cluster
+from headrace.wire import Cluster, ConfigResource
 
 ADMIN, BOB, EVE = ("admin", "secret of admin"), ("bob", "secret of bob"), ("eve", "secret of eve")
 Account = tuple[str, str]
@@ -38,21 +38,25 @@ def call(
     headers: Mapping[str, str] | None = None,
     body: bytes | None = None,
     tls: ssl.SSLContext | None = None,
+    max_bytes: int | None = None,
 ) -> ApiAnswer:
+    """A request and its answer; of a stream, the first `max_bytes` as text."""
     where = urlsplit(url)
     made: HTTPConnection = (
         HTTPSConnection(where.netloc, timeout=30, context=tls) if tls else HTTPConnection(where.netloc, timeout=30)
     )
-    given = {"Content-Type": "application/json"} if method == "POST" else {}
+    has_body = method in ("POST", "PATCH", "PUT")
+    given = {"Content-Type": "application/json"} if has_body else {}
     if account is not None:
         given["Authorization"] = basic(account)
-    content = body if body is not None else json.dumps(value).encode() if method == "POST" else None
+    content = body if body is not None else json.dumps(value).encode() if has_body else None
     try:
         made.request(method, f"/api/v1{path}", content, {**given, **(headers or {})})
         answer = made.getresponse()
-        text = answer.read()
         found = {name.lower(): text for name, text in answer.getheaders()}
-        return ApiAnswer(answer.status, json.loads(text) if text else None, found)
+        is_json = found.get("content-type", "").startswith("application/json")
+        text = answer.read() if is_json or max_bytes is None else answer.read(max_bytes)
+        return ApiAnswer(answer.status, json.loads(text) if text and is_json else text.decode() or None, found)
     finally:
         made.close()
 
@@ -74,5 +78,6 @@ def administered(monkeypatch: pytest.MonkeyPatch, **settings: object) -> Iterato
 def secured(monkeypatch: pytest.MonkeyPatch, **settings: object) -> Iterator[Broker]:
     """The same with authorization on."""
     with administered(monkeypatch, **settings) as broker:
-        assert call(broker.http_url, "POST", "/secure", ADMIN, {"admin": ADMIN[0], "password": "x"}).status == 200
+        with Cluster(broker.bootstrap) as cluster:
+            cluster.alter_settings(ConfigResource.BROKER, "", {"authorization.enable": "true"})
         yield broker

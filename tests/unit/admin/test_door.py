@@ -1,4 +1,4 @@
-"""The HTTP API against a real broker: keys, transport, limits, and turning authorization on."""
+"""The HTTP API against a real broker: keys, transport and limits."""
 
 import logging
 import re
@@ -96,27 +96,14 @@ def test_unknown_paths_and_methods(url: str) -> None:
 
 
 def test_bodies_are_bounded_and_must_be_json(url: str) -> None:
-    large = call(url, "POST", "/secure", ADMIN, body=b"x" * 70_000)
+    large = call(url, "POST", "/topics", ADMIN, body=b"x" * 70_000)
     assert (large.status, large.value["error"]) == (413, "too_large")
-    assert call(url, "POST", "/secure", ADMIN, body=b"{").value["message"] == "the body is not JSON"
-    wrong = call(url, "POST", "/secure", ADMIN, {"admin": "admin", "password": 53})
+    assert call(url, "POST", "/topics", ADMIN, body=b"{").value["message"] == "the body is not JSON"
+    wrong = call(url, "POST", "/session", None, {"user": "admin", "password": 53})
     assert wrong.status == 400
     assert "53" not in wrong.value["message"]
-    as_form = call(url, "POST", "/secure", ADMIN, {}, headers={"Content-Type": "text/plain"})
+    as_form = call(url, "POST", "/topics", ADMIN, {}, headers={"Content-Type": "text/plain"})
     assert as_form.status == 415
-
-
-def test_securing_again_changes_nothing(url: str) -> None:
-    again = call(url, "POST", "/secure", ADMIN, {"admin": "admin", "password": "another"})
-    assert again.value == {"admin": "admin", "created": False, "authorization": True, "was_secured": True}
-    assert call(url, "GET", "/users", ADMIN).status == 200
-    assert call(url, "GET", "/users", ("admin", "another")).status == 401
-
-
-def test_a_user_who_exists_does_not_become_administrator(url: str) -> None:
-    refused = call(url, "POST", "/secure", ADMIN, {"admin": "bob", "password": BOB[1]})
-    assert (refused.status, refused.value["error"]) == (409, "not_an_administrator")
-    assert call(url, "GET", "/users", BOB).status == 403
 
 
 def test_queues_are_served_on_all_other_paths(url: str) -> None:
@@ -124,37 +111,6 @@ def test_queues_are_served_on_all_other_paths(url: str) -> None:
         plain.sendall(b"GET /api/v2/?Action=ListQueues HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         answer = b"".join(iter(lambda: plain.recv(65536), b""))
     assert b"ListQueuesResponse" in answer or b"ErrorResponse" in answer
-
-
-def test_the_first_administrator_is_made_without_credentials_and_then_no_other() -> None:
-    with Broker() as broker:
-        url = broker.http_url
-        empty = call(url, "POST", "/secure", None, {"admin": "root", "password": ""})
-        assert (empty.status, empty.value["error"]) == (400, "invalid_request")
-        made = call(url, "POST", "/secure", None, {"admin": "root", "password": "planted"})
-        assert made.value == {"admin": "root", "created": True, "authorization": True, "was_secured": False}
-        assert call(url, "POST", "/secure", None, {"admin": "mallory", "password": "x"}).status == 401
-        listed = call(url, "GET", "/users", ("root", "planted"))
-        assert [each["name"] for each in listed.value["users"]] == ["root"]
-        broker.restart()
-        assert call(broker.http_url, "GET", "/users").status == 401
-        assert call(broker.http_url, "GET", "/users", ("root", "planted")).status == 200
-
-
-def test_the_user_of_brokers_does_not_count() -> None:
-    settings = {
-        "listeners": "sasl_plain://127.0.0.1:0",
-        "inter.broker.user": "broker",
-        "inter.broker.password": "planted",
-        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
-    }
-    with Broker(settings=settings) as broker:
-        made = call(broker.http_url, "POST", "/secure", None, {"admin": "root", "password": "secret"})
-        assert made.value["created"] is True
-        assert [each["name"] for each in call(broker.http_url, "GET", "/users", ("root", "secret")).value["users"]] == [
-            "broker",
-            "root",
-        ]
 
 
 def test_a_web_page_or_a_proxy_is_not_this_machine() -> None:
@@ -168,8 +124,7 @@ def test_a_web_page_or_a_proxy_is_not_this_machine() -> None:
         ):
             headers = {name: value}
             assert call(url, "GET", "/users", headers=headers).status == 403, name
-            refused = call(url, "POST", "/secure", None, {"admin": "mallory", "password": "x"}, headers=headers)
-            assert refused.status == 401, name
+            assert call(url, "POST", "/topics", None, {"name": "planted"}, headers=headers).status == 403, name
         assert call(url, "GET", "/users").value == {"users": []}
 
 
@@ -178,10 +133,6 @@ def test_without_authorization_this_machine_may_do_everything(monkeypatch: pytes
         url = broker.http_url
         assert call(url, "GET", "/users").status == 200
         assert call(url, "POST", "/users/bob/keys").status == 201
-        # Authorization can be turned on by an administrator only, since there are users.
-        for account in (None, BOB):
-            answer = call(url, "POST", "/secure", account, {"admin": "mallory", "password": "x"})
-            assert answer.status == (401 if account is None else 403)
         monkeypatch.setattr(login, "is_loopback", lambda host: False)
         assert call(url, "GET", "/users").status == 403
         refused = call(url, "GET", "/users", ADMIN)
@@ -218,8 +169,8 @@ def test_no_secret_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.Log
     caplog.set_level(logging.DEBUG)
     with administered(monkeypatch) as broker:
         url = broker.http_url
-        call(url, "POST", "/secure", ADMIN, {"admin": "new", "password": "planted-1"})
-        call(url, "POST", "/secure", ADMIN, {"admin": "newer", "password": ["planted-2"]})
+        call(url, "POST", "/session", None, {"user": "bob", "password": "planted-1"})
+        call(url, "POST", "/session", None, {"user": "bob", "password": ["planted-2"]})
         call(url, "GET", "/users", ("admin", "planted-3"))
         secret = call(url, "POST", "/users/bob/keys", BOB).value["secret"]
     text = caplog.text

@@ -1,47 +1,56 @@
 """Every route of the HTTP API without credentials, with wrong ones, without permission and with it."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from starlette.routing import Route
 
 from headrace.admin.door import admin_door
-from headrace.admin.routes import PREFIX, ROUTES, AdminHandler, AdminRoute, RouteNeed, route
+from headrace.admin.reference import with_table
+from headrace.admin.resources import ALL_ROUTES
+from headrace.admin.routes import PREFIX, Access, AdminHandler, AdminRoute, RouteNeed, route
 from headrace.testing import Broker
 
 from .api import ADMIN, BOB, EVE, Account, ApiAnswer, call, secured
+from .route_cases import CASES, RouteCase, prepare
 
-BODIES = {"/secure": {"admin": ADMIN[0], "password": ADMIN[1]}}
-"""A valid body for each route that reads one."""
+CHECKED = [each for each in ALL_ROUTES if each.needs.access is Access.CHECKED]
+SHOWN = [each for each in ALL_ROUTES if each.needs.access is Access.SHOWN]
+NEED_LOGIN = [each for each in ALL_ROUTES if each.needs.access is not Access.OPEN]
+DONE = (200, 201, 202, 204)
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     with pytest.MonkeyPatch.context() as patch, secured(patch) as one:
+        prepare(one)
         yield one
 
 
 def names(each: AdminRoute) -> str:
-    return f"{each.method} {each.path}"
+    return f"{each.method} {each.plain_path}"
 
 
-def request(broker: Broker, each: AdminRoute, account: Account | None, name: str = EVE[0]) -> ApiAnswer:
-    key_id = "none"
-    if "{id}" in each.path:
-        made = call(broker.http_url, "POST", f"/users/{name}/keys", ADMIN)
-        assert made.status == 201, made
-        key_id = made.value["id"]
-    path = re.sub(r"\{name(:path)?\}", name, each.path).replace("{id}", key_id)
-    try:
-        return call(broker.http_url, each.method, path, account, BODIES.get(each.path))
-    finally:
-        for key in call(broker.http_url, "GET", f"/users/{name}/keys", ADMIN).value["keys"]:
-            call(broker.http_url, "DELETE", f"/users/{name}/keys/{key['id']}", ADMIN)
+def request(broker: Broker, each: AdminRoute, account: Account | None, *, is_missing: bool = False) -> ApiAnswer:
+    case = CASES[names(each)]
+    parameters = dict(case.parameters)
+    if case.before is not None and not is_missing:
+        parameters |= case.before(broker) or {}
+    if is_missing:
+        parameters = dict.fromkeys(parameters, "missing")
+    path = re.sub(r"\{(\w+)(:path)?\}", lambda found: quote(parameters[found[1]], safe=""), each.path)
+    return call(broker.http_url, each.method, path + case.query, account, case.body, max_bytes=case.max_bytes)
 
 
-@pytest.mark.parametrize("each", ROUTES, ids=names)
+def test_every_route_has_a_case() -> None:
+    assert CASES.keys() == {names(each) for each in ALL_ROUTES}
+    assert all(isinstance(each, RouteCase) for each in CASES.values())
+
+
+@pytest.mark.parametrize("each", NEED_LOGIN, ids=names)
 class TestEveryRoute:
     def test_without_credentials(self, broker: Broker, each: AdminRoute) -> None:
         answer = request(broker, each, None)
@@ -54,25 +63,39 @@ class TestEveryRoute:
         assert (wrong.status, wrong.value["error"]) == (401, "unauthorized")
         assert wrong.value == unknown.value
 
+    def test_with_permission(self, broker: Broker, each: AdminRoute) -> None:
+        answer = request(broker, each, ADMIN)
+        assert answer.status in DONE, answer
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        if answer.status != 204:
+            assert answer.headers["content-type"].partition(";")[0] == each.media_type
+
     def test_without_permission(self, broker: Broker, each: AdminRoute) -> None:
         answer = request(broker, each, BOB)
+        if each.needs.access is Access.SHOWN:
+            assert answer.status == 200, answer
+            return
         assert (answer.status, answer.value["error"]) == (403, "forbidden")
-        assert each.needs.operation.name.lower() in answer.value["message"]
-
-    def test_with_permission(self, broker: Broker, each: AdminRoute) -> None:
-        assert request(broker, each, ADMIN).status in (200, 201, 204)
+        if each.needs.access is Access.CHECKED:
+            assert each.needs.operation.name.lower() in answer.value["message"]
 
     def test_ones_own(self, broker: Broker, each: AdminRoute) -> None:
         answer = request(broker, each, EVE)
-        assert answer.status in ((200, 201, 204) if each.owner else (403,))
+        if each.needs.access is Access.CHECKED:
+            assert answer.status in (DONE if each.owner else (403,))
 
 
-@pytest.mark.parametrize("each", [each for each in ROUTES if "{name" in each.path], ids=names)
-def test_whether_a_user_exists_is_not_shown_without_permission(broker: Broker, each: AdminRoute) -> None:
-    path = re.sub(r"\{name(:path)?\}", "nobody", each.path).replace("{id}", "none")
-    asked: Callable[[Account], ApiAnswer] = lambda account: call(broker.http_url, each.method, path, account)  # noqa: E731
-    assert asked(BOB).status == 403
-    assert asked(ADMIN).status == 404
+@pytest.mark.parametrize("each", [each for each in CHECKED if "{" in each.path], ids=names)
+def test_whether_something_exists_is_not_shown_without_permission(broker: Broker, each: AdminRoute) -> None:
+    assert request(broker, each, BOB, is_missing=True).status == 403
+
+
+@pytest.mark.parametrize("each", SHOWN, ids=names)
+def test_lists_leave_out_what_a_user_may_not_see(broker: Broker, each: AdminRoute) -> None:
+    everything, nothing = request(broker, each, ADMIN), request(broker, each, BOB)
+    counted = CASES[names(each)].count
+    assert counted(everything.value) > 0
+    assert counted(nothing.value) == 0
 
 
 def test_all_routes_are_in_the_table() -> None:
@@ -83,23 +106,27 @@ def test_all_routes_are_in_the_table() -> None:
         if isinstance(each, Route)
         for method in (each.methods or set()) - {"HEAD"}
     }
-    assert served == {(each.method, PREFIX + each.path) for each in ROUTES}
-    assert len(ROUTES) == len(app.routes) == len(set(map(names, ROUTES)))
-    assert all(isinstance(each.needs, RouteNeed) for each in ROUTES)
+    assert served == {(each.method, PREFIX + each.path) for each in ALL_ROUTES}
+    assert len(ALL_ROUTES) == len(app.routes) == len(set(map(names, ALL_ROUTES)))
+    assert all(isinstance(each.needs, RouteNeed) for each in ALL_ROUTES)
 
 
 def test_the_table_in_the_documentation() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
-    documented = dict(re.findall(r"^\| `((?:GET|POST|DELETE) /api/v1\S*)` \|.*\| (.*) \|$", page, re.MULTILINE))
-    path = {f"{each.method} {PREFIX}{each.path.replace(':path', '')}": each for each in ROUTES}
+    page = (Path(__file__).parents[3] / "docs" / "api-http.md").read_text()
+    documented = dict(re.findall(r"^\| `((?:[A-Z]+) /api/v1\S*)` \|.*\| (.*) \|$", page, re.MULTILINE))
+    path = {f"{each.method} {PREFIX}{each.plain_path}": each for each in ALL_ROUTES}
     assert documented.keys() == path.keys()
     for name, each in path.items():
-        assert documented[name].startswith(f"{each.needs.operation.name} on the cluster")
+        assert documented[name].startswith(str(each.needs)), name
         assert ("own" in documented[name]) is bool(each.owner)
-        assert ("no users" in documented[name]) is each.is_open_without_users
 
 
 def test_a_route_without_a_permission_does_not_register() -> None:
     handler: AdminHandler = None  # type: ignore[assignment]
     with pytest.raises(TypeError, match="needs"):
         route("GET", "/new")(handler)  # type: ignore[call-arg]
+
+
+def test_the_table_in_the_documentation_is_generated() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "api-http.md").read_text()
+    assert with_table(page) == page, "run make docs"

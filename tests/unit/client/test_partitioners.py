@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.partitioners import RoundRobin, Sticky, by_key, murmur2
+from headrace.client.partitioners import RoundRobin, Sticky, by_key
+from headrace.model.murmur import murmur2
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """Envelope (58), version 0: calls between brokers that Kafka's own APIs do not have.
 
-- `request_data` is a call of `queues/rpc.py`, of `audit_topic.py` or of `monitor/pipelines/calls.py`, and
-  `response_data` its answer; principal and host are ignored.
-- Kafka uses it to forward a client's request to the controller. Nothing here needs that.
+- `request_data` is a call of `queues/rpc.py`, of `audit_topic.py`, of `monitor/pipelines/calls.py` or of
+  `forwarded_calls.py`, and `response_data` its answer; principal and host are ignored.
+- Kafka uses it to forward a client's request to the controller. Here `forwarded_calls.py` forwards requests of the HTTP
+  API, with the principal in the call.
 - Listed in ApiVersions only on connections that identified as brokers, and accepted only from those, on the listener of
   brokers among themselves; from any other client it is CLUSTER_AUTHORIZATION_FAILED.
 - Permissions: CLUSTER_ACTION on the cluster, else CLUSTER_AUTHORIZATION_FAILED.
@@ -18,7 +19,9 @@ from kio.schema.errors import ErrorCode
 
 from headrace.kafka.audit_topic import is_audit_call
 from headrace.kafka.dispatch import Context, handles
+from headrace.kafka.forwarded_calls import is_forwarded_call, serve_forwarded
 from headrace.kafka.permissions import CLUSTER_ACTION
+from headrace.kafka.services import Services
 from headrace.monitor.pipelines.calls import is_pipeline_call
 from headrace.protocol.codec import make
 from headrace.replication.peers import BROKER_SOFTWARE
@@ -40,13 +43,7 @@ def envelope(ctx: Context, request: "EnvelopeRequest") -> "EnvelopeResponse | De
     if not (is_broker and is_among_brokers and ctx.allows(CLUSTER_ACTION)):
         return _answer(ctx, None, ErrorCode.cluster_authorization_failed)
     call, services = bytes(request.request_data), ctx.services
-    if is_audit_call(call):
-        serve = services.audit_topic.serve
-    elif is_pipeline_call(call):
-        serve = services.pipelines.serve
-    else:
-        serve = services.queues.serve
-    task = asyncio.get_running_loop().create_task(serve(call))
+    task = asyncio.get_running_loop().create_task(_serve(services, call))
     later: Deferred[EnvelopeResponse] = Deferred(lambda: _cancel(task))
 
     def settled(done: "asyncio.Task[bytes]") -> None:
@@ -60,6 +57,16 @@ def envelope(ctx: Context, request: "EnvelopeRequest") -> "EnvelopeResponse | De
 
     task.add_done_callback(settled)
     return later
+
+
+async def _serve(services: Services, call: bytes) -> bytes:
+    if is_forwarded_call(call):
+        return await serve_forwarded(services, call)
+    if is_audit_call(call):
+        return await services.audit_topic.serve(call)
+    if is_pipeline_call(call):
+        return await services.pipelines.serve(call)
+    return await services.queues.serve(call)
 
 
 def _answer(ctx: Context, data: bytes | None, code: ErrorCode) -> "EnvelopeResponse":

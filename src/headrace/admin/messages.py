@@ -1,0 +1,294 @@
+"""Messages of a topic: browsed with filters, and produced one at a time.
+
+Values are shown up to `max_value_bytes` each, with their full size. What is shown is JSON: a page renders it as text.
+"""
+
+import random
+import re
+from base64 import b64decode, urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from types import ModuleType
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from headrace.admin.errors import AdminError, check_kafka
+from headrace.admin.kafka_requests import EARLIEST, LATEST, ask, leader_of, list_offsets, patiently, topic_image
+from headrace.admin.message_filter import MessageFilter, message_filter
+from headrace.admin.message_scan import Bounds, Found, Scan, in_time_order
+from headrace.admin.payloads import PayloadDecoder, show
+from headrace.admin.routes import READ_TOPIC, WRITE_TOPIC, AdminReply, AdminRequest, route
+from headrace.model.murmur import partition_of
+from headrace.protocol.codec import make
+from headrace.protocol.units import from_ms
+from headrace.records.builder import build_batch
+from headrace.records.reader import Record
+
+MAX_LIMIT = 500
+MAX_VALUE_BYTES = 1024 * 1024
+MAX_MESSAGE_BODY_BYTES = 4 * 1024 * 1024
+_DEFAULT_VALUE_BYTES = 64 * 1024
+_MAX_PARTITIONS = 1_000
+_PRODUCE = 0
+_ACKS_ALL = -1
+_TIMEOUT_MS = 30_000
+_MAX_HEADERS = 256
+
+_Text = Annotated[str, Meta(max_length=1024)]
+
+
+class MessageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which messages are wanted."""
+
+    start: Annotated[
+        str, Meta(max_length=64, description="earliest, latest (newest first), offset:N, or time:ISO 8601.")
+    ] = msgspec.field(name="from", default="latest")
+    partition: Annotated[int, Meta(ge=0)] | None = None
+    limit: Annotated[int, Meta(ge=1, le=MAX_LIMIT)] = 50
+    key_contains: _Text = ""
+    value_contains: _Text = ""
+    header: Annotated[str, Meta(max_length=1024, description="NAME, or NAME:VALUE.")] = ""
+    json_path: Annotated[str, Meta(max_length=1024, description="As $.order.items[0].sku.")] = ""
+    json_equals: _Text | None = None
+    cursor: Annotated[str, Meta(max_length=65536, description="The `next` of the answer before.")] = ""
+    max_value_bytes: Annotated[int, Meta(ge=1, le=MAX_VALUE_BYTES)] = _DEFAULT_VALUE_BYTES
+
+    def filter(self) -> MessageFilter:
+        return message_filter(
+            key_contains=self.key_contains,
+            value_contains=self.value_contains,
+            header=self.header,
+            json_path=self.json_path,
+            json_equals=self.json_equals,
+        )
+
+    @property
+    def has_filter(self) -> bool:
+        return bool(self.key_contains or self.value_contains or self.header or self.json_path)
+
+
+class MessageEntry(msgspec.Struct, frozen=True):
+    """A message as it is shown."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: str | None
+    key_encoding: str | None
+    value: str | None
+    value_encoding: str | None
+    """json (indented), text, base64 or the name of a schema's format; null for a tombstone."""
+    headers: list[tuple[str, str | None]]
+    size_bytes: int
+    """The size of key and value."""
+    truncated: bool
+    schema_id: int | None = None
+    """In the wire format of schema registries: the id of the value's schema."""
+    key_schema_id: int | None = None
+
+
+class MessagePage(msgspec.Struct, frozen=True):
+    items: list[MessageEntry]
+    next: str | None
+    """The cursor to continue with; null at the end."""
+    scanned: int
+    """How many records were looked at."""
+    is_complete: bool
+    """False if the scan has stopped at one of its bounds: continue with the cursor."""
+
+
+class _Cursor(msgspec.Struct, frozen=True, array_like=True):
+    direction: Literal["f", "b"]
+    positions: dict[str, int]
+
+
+def entry(partition: int, record: Record, most_bytes: int, decoder: PayloadDecoder) -> MessageEntry:
+    key, value = show(record.key, most_bytes, decoder), show(record.value, most_bytes, decoder)
+    headers = [(name, show(data, most_bytes, decoder).text) for name, data in record.headers[:_MAX_HEADERS]]
+    return MessageEntry(
+        partition=partition,
+        offset=record.offset,
+        timestamp_ms=record.timestamp,
+        key=key.text,
+        key_encoding=key.encoding,
+        value=value.text,
+        value_encoding=value.encoding,
+        headers=headers,
+        size_bytes=len(record.key or b"") + len(record.value or b""),
+        truncated=key.is_truncated or value.is_truncated,
+        schema_id=value.schema_id,
+        key_schema_id=key.schema_id,
+    )
+
+
+@route("GET", "/topics/{topic}/messages", needs=READ_TOPIC, query=MessageQuery, answer=MessagePage)
+async def browse_messages(request: AdminRequest) -> AdminReply:
+    """Messages of a topic, filtered: the newest, from an offset or time on, or onwards from a cursor."""
+    query, topic = request.query(MessageQuery), request.parameters["topic"]
+    wanted = query.filter()
+    async with request.services.scanning:
+        cursor = _decoded(query.cursor) if query.cursor else None
+        bounds = await partition_bounds(request, topic, query.partition)
+        is_backward = query.start == "latest" if cursor is None else cursor.direction == "b"
+        if cursor is not None:
+            positions = {index: cursor.positions.get(str(index), bounds[index].start) for index in bounds}
+        elif is_backward:
+            positions = {index: each.end for index, each in bounds.items()}
+        else:
+            positions = await start_positions(request, topic, query.start, bounds)
+        positions = {index: min(max(at, bounds[index].start), bounds[index].end) for index, at in positions.items()}
+        scan = Scan(request, topic, bounds, positions, wanted, query.has_filter)
+        found = await (scan.backward(query.limit) if is_backward else scan.forward(query.limit))
+    return AdminReply(_page(request, query, scan, found, is_backward=is_backward))
+
+
+def _page(
+    request: AdminRequest, query: MessageQuery, scan: Scan, found: Sequence[Found], *, is_backward: bool
+) -> MessagePage:
+    decoder, most_bytes = request.services.decoder, query.max_value_bytes
+    items = [
+        entry(index, record, most_bytes, decoder) for index, record in in_time_order(found, newest_first=is_backward)
+    ]
+    edge = {index: each.start if is_backward else each.end for index, each in scan.bounds.items()}
+    is_at_edge = scan.positions == edge
+    cursor = None
+    if not is_at_edge or not is_backward:
+        # Forwards there is always more to come.
+        direction: Literal["f", "b"] = "b" if is_backward else "f"
+        cursor = _encoded(_Cursor(direction, {str(index): at for index, at in scan.positions.items()}))
+    return MessagePage(items, cursor, scan.scanned, is_at_edge or len(items) >= query.limit)
+
+
+async def partition_bounds(request: AdminRequest, topic: str, partition: int | None) -> dict[int, Bounds]:
+    """The first offset and the end of each partition, or of the one that is wanted."""
+    count = len(topic_image(request, topic).partitions)
+    if partition is not None and partition >= count:
+        raise AdminError(404, "unknown_partition", f"{topic} has no partition {partition}, only {count}")
+    indexes = range(count) if partition is None else (partition,)
+    if len(indexes) > _MAX_PARTITIONS:
+        raise AdminError(400, "invalid_request", f"{topic} has more than {_MAX_PARTITIONS} partitions: choose one")
+    first = await list_offsets(request, {(topic, index): EARLIEST for index in indexes})
+    last = await list_offsets(request, {(topic, index): LATEST for index in indexes})
+    return {index: Bounds(first[topic, index].offset, last[topic, index].offset) for index in indexes}
+
+
+async def start_positions(request: AdminRequest, topic: str, start: str, bounds: dict[int, Bounds]) -> dict[int, int]:
+    """Where a scan forwards begins."""
+    if start == "earliest":
+        return {index: each.start for index, each in bounds.items()}
+    if start == "latest":
+        return {index: each.end for index, each in bounds.items()}
+    if (offset := re.fullmatch(r"offset:(\d{1,18})", start)) is not None:
+        return {index: int(offset[1]) for index in bounds}
+    time_ms = parse_time(start.removeprefix("time:")) if start.startswith("time:") else None
+    if time_ms is None:
+        raise AdminError(400, "invalid_request", "from is earliest, latest, offset:N or time:2026-11-17T20:00:00Z")
+    found = await list_offsets(request, {(topic, index): time_ms for index in bounds})
+    return {
+        index: each.end if found[topic, index].offset < 0 else found[topic, index].offset
+        for index, each in bounds.items()
+    }
+
+
+def parse_time(text: str) -> int | None:
+    """Milliseconds since the epoch, of an ISO 8601 time (UTC unless it says otherwise) or of such a number."""
+    if re.fullmatch(r"\d{1,15}", text):
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _encoded(cursor: _Cursor) -> str:
+    return urlsafe_b64encode(msgspec.json.encode(cursor)).decode().rstrip("=")
+
+
+def _decoded(text: str) -> _Cursor:
+    try:
+        return msgspec.json.decode(urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_Cursor)
+    except (msgspec.DecodeError, Base64Error, ValueError):
+        raise AdminError(400, "invalid_request", "the cursor is not one of an earlier answer") from None
+
+
+# -- producing
+
+
+class NewMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    value: str | None
+    """Null for a tombstone."""
+    key: str | None = None
+    headers: Annotated[list[tuple[str, str | None]], Meta(max_length=_MAX_HEADERS)] = []
+    partition: Annotated[int, Meta(ge=0)] | None = None
+    """Without one the key decides, as in other clients."""
+    key_encoding: Literal["text", "base64"] = "text"
+    value_encoding: Literal["text", "json", "base64"] = "text"
+    """json: must be JSON, and is written as it is given."""
+
+
+class ProducedMessage(msgspec.Struct, frozen=True):
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+@route(
+    "POST",
+    "/topics/{topic}/messages",
+    needs=WRITE_TOPIC,
+    body=NewMessage,
+    answer=ProducedMessage,
+    max_body_bytes=MAX_MESSAGE_BODY_BYTES,
+    is_audited=False,
+)
+async def produce_message(request: AdminRequest) -> AdminReply:
+    """Write one message; it is on all replicas in sync when the answer comes."""
+    wanted, topic = request.read(NewMessage), request.parameters["topic"]
+    count = len(topic_image(request, topic).partitions)
+    key = payload(wanted.key, wanted.key_encoding, "key")
+    value = payload(wanted.value, wanted.value_encoding, "value")
+    partition = wanted.partition
+    if partition is None:
+        partition = random.randrange(count) if key is None else partition_of(key, count)
+    headers = tuple((name, None if text is None else text.encode()) for name, text in wanted.headers)
+    now_ms = request.services.clock.wall_ms()
+    batch = build_batch([Record(0, now_ms, key, value, headers)])
+    offset = await _produce(request, topic, partition, batch)
+    return AdminReply(ProducedMessage(partition, offset, now_ms), 201)
+
+
+async def _produce(request: AdminRequest, topic: str, partition: int, batch: bytes) -> int:
+    def build(schema: ModuleType) -> Any:
+        part: Any = make(schema.PartitionProduceData, index=partition, records=batch)
+        data: Any = make(schema.TopicProduceData, name=topic, partition_data=(part,))
+        return make(schema.ProduceRequest, acks=_ACKS_ALL, timeout=from_ms(_TIMEOUT_MS), topic_data=(data,))
+
+    async def attempt() -> int:
+        leader = leader_of(request, topic, partition)
+        answer = await ask(request, _PRODUCE, 9, build, broker_id=leader)
+        (part,) = answer.responses[0].partition_responses
+        check_kafka(part.error_code, part.error_message)
+        return int(part.base_offset)
+
+    return await patiently(attempt, is_repeatable=False)
+
+
+def payload(text: str | None, encoding: str, what: str) -> bytes | None:
+    """The bytes of a key or value as it is given. Raises `AdminError` if it is not in its encoding."""
+    if text is None:
+        return None
+    if encoding == "base64":
+        try:
+            return b64decode(text, validate=True)
+        except Base64Error:
+            raise AdminError(400, "invalid_request", f"the {what} is not base64") from None
+    if encoding == "json":
+        try:
+            msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            raise AdminError(400, "invalid_request", f"the {what} is not JSON") from None
+    return text.encode()

@@ -1,0 +1,121 @@
+"""Answers that are sent piece by piece: events (SSE) and lines of JSON (NDJSON).
+
+A piece is sent when the client has read enough of those before it, so that at most one piece and the buffer of the
+connection (64 KiB) wait in memory. A client that does not read for `SLOW_S` is disconnected. A client that goes away
+ends the work for it at once. `StreamLimits` bounds the number of streams, in total and for each principal.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from headrace.admin.errors import AdminError
+
+SSE = "text/event-stream"
+NDJSON = "application/x-ndjson"
+SLOW_S = 10.0
+MAX_STREAMS = 1000
+MAX_STREAMS_PER_PRINCIPAL = 250
+
+
+@dataclass(frozen=True, slots=True)
+class ByteStream:
+    """An answer that is made while it is sent."""
+
+    media_type: str
+    pieces: AsyncIterator[bytes]
+
+
+def event(name: str, data: bytes, event_id: int | None = None) -> bytes:
+    """One server-sent event. JSON has no line breaks, so the data is one line."""
+    head = b"" if event_id is None else b"id: %d\n" % event_id
+    return b"%bevent: %b\ndata: %b\n\n" % (head, name.encode(), data)
+
+
+class StreamResponse(Response):
+    """Sends a `ByteStream`, until it or the client ends."""
+
+    def __init__(self, stream: ByteStream, headers: Mapping[str, str]) -> None:
+        self._stream = stream
+        super().__init__(None, 200, dict(headers), media_type=stream.media_type)
+        del self.headers["content-length"]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        sending = asyncio.ensure_future(self._send_all(send))
+        leaving = asyncio.ensure_future(_until_disconnected(receive))
+        try:
+            await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (sending, leaving):
+                task.cancel()
+            await asyncio.wait((sending, leaving))
+        if not sending.cancelled() and (error := sending.exception()) is not None:
+            raise error
+
+    async def _send_all(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        pieces = self._stream.pieces
+        try:
+            async for piece in pieces:
+                await _send_soon(send, {"type": "http.response.body", "body": piece, "more_body": True})
+            await _send_soon(send, {"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            if (close := getattr(pieces, "aclose", None)) is not None:
+                with suppress(RuntimeError):
+                    await close()
+
+
+async def _send_soon(send: Send, message: Message) -> None:
+    """Send a piece; `SlowReader` if the client does not read those before it in time."""
+    try:
+        async with asyncio.timeout(SLOW_S):
+            await send(message)
+    except TimeoutError:
+        raise SlowReader(f"a client has not read its stream for {SLOW_S:g} s") from None
+
+
+class SlowReader(Exception):
+    """The client of a stream does not read it, and is disconnected."""
+
+
+async def _until_disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class StreamLimits:
+    """Counts the streams that are open."""
+
+    def __init__(self, most: int = MAX_STREAMS, most_per_principal: int = MAX_STREAMS_PER_PRINCIPAL) -> None:
+        self._most = most
+        self._most_per_principal = most_per_principal
+        self._by_principal: Counter[str] = Counter()
+
+    @property
+    def count(self) -> int:
+        return self._by_principal.total()
+
+    def check(self, principal: str) -> None:
+        """Refuse one stream too many."""
+        if self.count >= self._most or self._by_principal[principal] >= self._most_per_principal:
+            raise AdminError(
+                429, "too_many_streams", "too many streams are open: close pages that you do not look at", _LATER
+            )
+
+    @contextmanager
+    def counted(self, principal: str) -> Iterator[None]:
+        self._by_principal[principal] += 1
+        try:
+            yield
+        finally:
+            self._by_principal[principal] -= 1
+            if not self._by_principal[principal]:
+                del self._by_principal[principal]
+
+
+_LATER = {"retry-after": "10"}
