@@ -88,7 +88,7 @@ FIRST ?= 0
 smoke: ## Install and use Headrace with each Python that it is for, from empty caches (PYTHONS='3.11 3.12 3.13')
 	@python=$$(tools/find-python $(PYTHON)) && exec "$$python" -m tools.smoke $(PYTHONS)
 
-docs: install ## Write the generated pages again: docs/settings.md, and the table of routes in docs/api-http.md
+docs: install ## Write the generated parts of docs/settings.md, docs/metrics.md and docs/api-http.md
 	$(BIN)/python -m headrace.config.reference docs/settings.md
 	$(BIN)/python -m headrace.admin.reference docs/api-http.md
 	$(BIN)/python -m headrace.monitor.reference docs/metrics.md
