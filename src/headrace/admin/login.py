@@ -85,15 +85,21 @@ def check_origin(request: Request, identity: Identity) -> None:
         raise AdminError(403, "csrf", f"a change needs the token of GET /session in the header {CSRF_HEADER}")
 
 
+def is_local(request: Request) -> bool:
+    """Whether a request was made by a program on this machine, and not by a web page or through a proxy."""
+    return _is_direct(request) and is_loopback(client_host(request)) and is_loopback(_host_name(request))
+
+
 def is_trusted(services: AdminServices, request: Request) -> bool:
     """Whether a request is allowed without a login, while authorization is off."""
-    headers = request.headers
-    if not _is_same_origin(request) or any(name in headers for name in _PROXY_HEADERS):
-        return False
-    name = _host_name(headers.get("host", "localhost"))
-    if is_loopback(client_host(request)) and is_loopback(name):
+    if is_local(request):
         return True
-    return _is_open(services) and (_is_unambiguous(name) or name in _advertised(services))
+    name = _host_name(request)
+    return _is_open(services) and _is_direct(request) and (_is_unambiguous(name) or name in _advertised(services))
+
+
+def _is_direct(request: Request) -> bool:
+    return _is_same_origin(request) and not any(name in request.headers for name in _PROXY_HEADERS)
 
 
 def _is_open(services: AdminServices) -> bool:
@@ -122,9 +128,10 @@ def _is_same_origin(request: Request) -> bool:
     return headers.get("origin", own) == own and headers.get("sec-fetch-site", "none") in ("none", "same-origin")
 
 
-def _host_name(host: str) -> str:
+def _host_name(request: Request) -> str:
+    """The name in the `Host` header, without its port."""
     try:
-        return urlsplit(f"//{host}").hostname or ""
+        return urlsplit(f"//{request.headers.get('host', 'localhost')}").hostname or ""
     except ValueError:
         return ""
 

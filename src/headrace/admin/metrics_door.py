@@ -15,6 +15,7 @@ from headrace.admin.errors import AdminError, forbidden, unauthorized
 from headrace.admin.login import authenticate, is_local
 from headrace.admin.routes import DESCRIBE_CLUSTER
 from headrace.admin.services import AdminServices
+from headrace.model.acls import CLUSTER_NAME
 from headrace.model.users import ANONYMOUS
 from headrace.monitor.scrape import Scraper, TooManyScrapes
 from headrace.observe.exposition import negotiated
@@ -54,11 +55,10 @@ class MetricsDoor:
                     "unless metrics.allow.anonymous is set"
                 )
             return
-        subject = await authenticate(self._services, request)
+        subject = (await authenticate(self._services, request)).subject
         if subject.principal == ANONYMOUS:
             raise unauthorized("metrics need the name and password of a user with describe on the cluster (HTTP Basic)")
-        operation, resource = DESCRIBE_CLUSTER
-        kind, name = resource.resource_type, resource.name
+        operation, kind, name = DESCRIBE_CLUSTER.operation, DESCRIBE_CLUSTER.kind, CLUSTER_NAME
         if not security.authorizer.allows(subject.principal, subject.host, operation, kind, name):
             security.denied(subject, "", f"GET {PATH}", operation, kind, name)
             raise forbidden(f"{subject.principal} lacks the permission describe on the cluster")
