@@ -14,9 +14,10 @@ from headrace.cli.pipeline.run import failing, load
 from headrace.model.errors import HeadraceError
 from headrace.pipelines.control.folder import AlreadyRunning, StateFolder, read_json
 from headrace.pipelines.control.reachability import check_brokers, check_reached
-from headrace.pipelines.control.supervisor import STOP_GRACE_S, start_in_background
+from headrace.pipelines.control.supervisor import STOP_GRACE_S
 from headrace.pipelines.control.topic_sinks import clean_up_all
 from headrace.pipelines.errors import NotReady
+from headrace.pipelines.report.supervised import start_in_background
 from headrace.pipelines.run.session import check_ready
 from headrace.pipelines.sink.options import sink_options
 
@@ -42,7 +43,7 @@ def start_file(file: Path, bootstrap: str | None, master: str | None, state_dir:
     command += ["--state-dir", str(state_dir.absolute())]
     command += [] if bootstrap is None else ["--bootstrap", bootstrap]
     command += [] if master is None else ["--master", master]
-    process = start_in_background(folder, command)
+    process = start_in_background(folder, command, file, bootstrap)
     deadline = time.monotonic() + _START_WAIT_S
     while folder.supervisor_lock.holder() != process.pid:
         if process.poll() is not None or time.monotonic() > deadline:

@@ -15,7 +15,8 @@ from headrace.client.message import Message
 from headrace.model.failure_headers import REASON
 from headrace.pipelines.connection_options import ConnectionOptions
 from headrace.pipelines.control.reachability import check_reached
-from headrace.pipelines.control.topics import cluster_at, cluster_of, matching
+from headrace.pipelines.control.topics import cluster_at
+from headrace.pipelines.dead_letters.letter_topics import LetterTopic, letter_topics
 from headrace.pipelines.dead_letters.replay import (
     ReasonSummary,
     by_reason,
@@ -26,9 +27,6 @@ from headrace.pipelines.dead_letters.replay import (
 )
 
 _SHOWN_CHARS = 120
-
-Topics = list[tuple[str, ConnectionOptions, str]]
-"""Bootstrap servers, connection and dead-letter topic."""
 
 
 def list_letters(pipeline: str, bootstrap: str | None, samples: int, *, as_json: bool) -> None:
@@ -89,7 +87,7 @@ def replay_letters(pipeline: str, bootstrap: str | None, reason: str | None, *, 
                 print(f"  {number:,} {why}")
 
 
-def _topics(pipeline: str, bootstrap: str | None) -> Topics:
+def _topics(pipeline: str, bootstrap: str | None) -> list[LetterTopic]:
     """Those of a pipeline's file, or the one that is named."""
     if not (pipeline.endswith(".toml") or Path(pipeline).is_file()):
         bootstrap = bootstrap or os.environ.get("HEADRACE_BOOTSTRAP") or DEFAULT_BOOTSTRAP
@@ -97,15 +95,7 @@ def _topics(pipeline: str, bootstrap: str | None) -> Topics:
         return [(bootstrap, (), pipeline)]
     spec = load(Path(pipeline), bootstrap).spec
     check_reached((spec.bootstrap_of(source) for source in spec.streams.values()), spec.connection)
-    found: Topics = []
-    for source in spec.streams.values():
-        where = spec.bootstrap_of(source)
-        topics = source.all_topics
-        if source.pattern is not None:
-            with cluster_of(spec, source) as cluster:
-                topics = matching(source, [*cluster.metadata()])
-        found += [(where, spec.connection, spec.errors.dead_letter_topic(topic)) for topic in topics]
-    return [*dict.fromkeys(found)]
+    return letter_topics(spec)
 
 
 def _reasons(bootstrap: str, connection: ConnectionOptions, topic: str, samples: int) -> list[ReasonSummary]:

@@ -6,7 +6,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,11 +15,14 @@ from headrace.cli.errors import CommandFailed
 from headrace.cli.output import count, print_json, say
 from headrace.model.errors import HeadraceError
 from headrace.model.extras import missing_extra
-from headrace.pipelines.control.folder import RunState, StateFolder, recorded_run
+from headrace.pipelines.control.folder import RunState, RunStatus, StateFolder, recorded_run
+from headrace.pipelines.control.progress import RunProgress
 from headrace.pipelines.control.reachability import check_brokers
 from headrace.pipelines.control.supervisor import log_handler
 from headrace.pipelines.control.topics import prepare_topics
 from headrace.pipelines.errors import PipelineError, SpecError
+from headrace.pipelines.report.figures import FiguresFile, RunMeter
+from headrace.pipelines.report.run_reports import RunReports
 from headrace.pipelines.run.session import FEW_ROWS, check_ready, start_session
 from headrace.pipelines.spec.file import SpecFile
 from headrace.pipelines.spec.model import Spec
@@ -106,9 +109,10 @@ def run_file(
         log_to(None if supervised else folder.log)
         if not is_new:
             _prepare(read.spec, supervised=supervised)
-        say(f"Starting Spark on {master or read.spec.spark.master} …")
-        with _failures_logged(read.spec.name, folder), session(read, master, folder) as spark:
-            note.state = _run(spark, read, folder, once=once, plain=plain or supervised, supervised=supervised)
+        with _reported(read.spec, folder, note, supervised=supervised) as run:
+            say(f"Starting Spark on {master or read.spec.spark.master} …")
+            with _failures_logged(read.spec.name, folder), session(read, master, folder) as spark:
+                note.state = _run(spark, read, folder, run, once=once, plain=plain or supervised, supervised=supervised)
 
 
 def _prepare(spec: Spec, *, supervised: bool) -> None:
@@ -117,6 +121,51 @@ def _prepare(spec: Spec, *, supervised: bool) -> None:
     if not supervised:
         check_brokers(spec)
     prepare_topics(spec)
+
+
+class _ReportedRun:
+    """The link between a run and its reports: progress goes out, and a request to stop comes in."""
+
+    def __init__(self) -> None:
+        self.on_progress: Callable[[RunProgress], None] = lambda book: None
+        self._stop: Callable[[], None] | None = None
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """Stop the run, or do so as soon as it can be."""
+        if not self._is_stopped:
+            say("Stopping after this batch, as a broker was asked to")
+        self._is_stopped = True
+        if self._stop is not None:
+            self._stop()
+
+    def can_be_stopped(self, stop: Callable[[], None]) -> None:
+        self._stop = stop
+        if self._is_stopped:
+            stop()
+
+
+@contextmanager
+def _reported(spec: Spec, folder: StateFolder, note: RunStatus, *, supervised: bool) -> Iterator[_ReportedRun]:
+    """Report a run to the brokers; a supervisor does it from the file of figures."""
+    run = _ReportedRun()
+    if supervised:
+        meter, file = RunMeter(), FiguresFile(folder.figures)
+        run.on_progress = lambda book: file.write(meter.measure(book))
+        yield run
+        return
+    reports = RunReports(spec, folder.log, run.stop)
+    run.on_progress = reports.update
+    reports.start()
+    try:
+        yield run
+    except KeyboardInterrupt:
+        reports.finish("stopped")
+        raise
+    except BaseException as error:
+        reports.finish("failed", str(error))
+        raise
+    reports.finish("stopped" if note.state == "stopped" else "ended")
 
 
 @contextmanager
@@ -150,15 +199,28 @@ def _failures_logged(name: str, folder: StateFolder) -> Iterator[None]:
 
 
 def _run(
-    spark: "SparkSession", read: SpecFile, folder: StateFolder, *, once: bool, plain: bool, supervised: bool
+    spark: "SparkSession",
+    read: SpecFile,
+    folder: StateFolder,
+    run: _ReportedRun,
+    *,
+    once: bool,
+    plain: bool,
+    supervised: bool,
 ) -> RunState:
     """How it ended."""
     from headrace.cli.pipeline.view import PipelineView
     from headrace.pipelines.run.runner import Runner
 
     with PipelineView(f"{read.spec.name} (Ctrl-C stops it)", live=not plain) as view:
-        runner = Runner(spark, read, folder, ends=once, on_progress=view.update)
+
+        def progressed(book: RunProgress) -> None:
+            view.update(book)
+            run.on_progress(book)
+
+        runner = Runner(spark, read, folder, ends=once, on_progress=progressed)
         _stop_on_signals(runner)
+        run.can_be_stopped(runner.stop)
         if supervised:
             threading.Thread(target=_stop_with_parent, args=(runner,), daemon=True).start()
         started = time.monotonic()

@@ -1,19 +1,15 @@
 """Discovers the HTTP addresses of brokers from their settings, which needs DESCRIBE_CONFIGS on a secured cluster."""
 
 from typing import Any
-from urllib.parse import urlsplit
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from headrace.client.errors import ClientError, Unreachable
 from headrace.client.kafka.librdkafka import create_client, explain
-
-LISTENERS = "http.listeners"
-"""The setting of a broker that says where it listens, read only: addresses by comma; empty if it does not."""
+from headrace.config.http_listeners import LISTENERS, urls
 
 _TIMEOUT_S = 5.0
-_ANY = frozenset({"", "0.0.0.0", "::"})
 
 
 def find(config: dict[str, Any], queue: str) -> list[str]:
@@ -64,14 +60,3 @@ def _listeners(future: Any, host: str) -> list[str] | None:
     except TimeoutError:
         return None
     return urls(entry.value or "", host) if entry is not None else []
-
-
-def urls(listeners: str, broker_host: str) -> list[str]:
-    """The addresses in a broker's setting. One that listens everywhere is reached where its Kafka side is."""
-    found = []
-    for each in filter(None, (text.strip() for text in listeners.split(","))):
-        parts = urlsplit(each if "//" in each else f"http://{each}")
-        host = broker_host if (parts.hostname or "") in _ANY else parts.hostname
-        host = f"[{host}]" if ":" in str(host) else host
-        found.append(f"{parts.scheme.lower()}://{host}:{parts.port}")
-    return found

@@ -7,6 +7,7 @@
     start.json             start offsets of queries without a checkpoint (written by `reset`)
     progress.jsonl         one line per batch; metrics.prom is the same for Prometheus
     run.json               status of the last `headrace pipeline run`; supervisor.json the same for `start`
+    figures.json           what a supervised run has done so far, for the reports of its supervisor
     log, spark.log         logs of the pipeline and of Spark, of bounded size
     run.lock, supervisor.lock    held by the running process; the file has its pid
 
@@ -75,6 +76,11 @@ class StateFolder:
     def run_state(self) -> Path:
         """The status of the last run without a supervisor: `RunStatus` as JSON."""
         return self.root / "run.json"
+
+    @property
+    def figures(self) -> Path:
+        """The figures of a supervised run, for its supervisor."""
+        return self.root / "figures.json"
 
     @property
     def supervisor_state(self) -> Path:

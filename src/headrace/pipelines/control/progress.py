@@ -159,6 +159,11 @@ class RunProgress:
         return max((each.bad for each in self.queries.values()), default=0)
 
     @property
+    def rows_out(self) -> int:
+        """Rows written to the sinks."""
+        return sum(each.rows_out for name, each in self.queries.items() if name not in self._dead_letter_queries)
+
+    @property
     def dead_letters(self) -> int:
         written = sum(self.queries[name].rows_out for name in self._dead_letter_queries if name in self.queries)
         return written + sum(each.letters for each in self.queries.values())

@@ -1,8 +1,9 @@
-"""Runs a pipeline in the background: `python -m headrace.pipelines.control.supervisor FOLDER -- COMMAND…`.
+"""Runs a pipeline in the background. `report/supervised.py` is the process.
 
 It starts the command that runs the pipeline, and restarts it after a failure with exponential backoff up to a minute; a
 run of at least a minute resets the backoff. A command that succeeds, or exits with code 2 (the file is invalid), is not
-restarted. SIGTERM stops both, the pipeline after its current batch.
+restarted. `stop` ends both, the pipeline after its current batch; `hold` ends the pipeline in the same way, and the
+supervisor waits until it is to `resume`.
 
 The command's output goes to the pipeline's log, which has a bounded size. The command's standard input is a pipe that
 closes when the supervisor ends, however it ends: a pipeline never outlives its supervisor.
@@ -10,20 +11,20 @@ closes when the supervisor ends, however it ends: a pipeline never outlives its 
 
 import logging
 import logging.handlers
-import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Literal
 
 from headrace.model.backoff import ExponentialDelay
-from headrace.pipelines.control.folder import AlreadyRunning, StateFolder, write_json
+from headrace.model.errors import HeadraceError
+from headrace.pipelines.control.folder import StateFolder, write_json
+from headrace.pipelines.control.topic_sinks import clean_up_all
 
 LOG_BYTES = 5 * 1024 * 1024
 LOG_FILES = 4
@@ -31,6 +32,7 @@ RESTART_DELAY_S = ExponentialDelay(1.0, 60.0)
 LASTED_S = 60.0
 STOP_GRACE_S = 90.0
 FILE_IS_WRONG = 2
+_LOOK_EVERY_S = 0.2
 
 
 @dataclass(slots=True)
@@ -67,7 +69,13 @@ class Supervisor:
         self._folder = folder
         self._command = [*command]
         self._first_wait_s = first_wait_s
+        self.on_status: Callable[[], None] = lambda: None
+        """Called after each change of `status`."""
         self._stopping = threading.Event()
+        self._held = threading.Event()
+        self._has_ended_it = False
+        """Whether the last run was ended by `hold`."""
+        self._was_killed = False
         self._status = PipelineStatus()
         self._process: subprocess.Popen[bytes] | None = None
         self._log = logging.Logger("supervisor")
@@ -75,8 +83,26 @@ class Supervisor:
         self._handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
         self._log.addHandler(self._handler)
 
+    @property
+    def status(self) -> PipelineStatus:
+        return self._status
+
     def stop(self) -> None:
         self._stopping.set()
+
+    def share_log(self, logger: logging.Logger) -> None:
+        """Let the lines of another logger go to the pipeline's log: a rotated file has one handler in a process."""
+        logger.handlers = [self._handler]
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+
+    def hold(self) -> None:
+        """Stop the pipeline after its batch, until `resume`. May be called from another thread."""
+        self._held.set()
+
+    def resume(self) -> None:
+        """Start the pipeline again after `hold`."""
+        self._held.clear()
 
     def run(self) -> int:
         """Run until the end; returns the exit code, 0 if the command succeeded or was stopped."""
@@ -86,6 +112,10 @@ class Supervisor:
             code = self._run_once()
             if self._stopping.is_set():
                 return self._finish("stopped", 0)
+            if self._has_ended_it:
+                self._wait_while_held()
+                failures = 0
+                continue
             if code == 0:
                 return self._finish("ended", 0)
             if code == FILE_IS_WRONG:
@@ -94,9 +124,37 @@ class Supervisor:
             wait_s = wait_before(failures) * self._first_wait_s / RESTART_DELAY_S.first
             self._write_status("waiting", next_start_s=time.time() + wait_s)
             self._log.info("the pipeline ended with code %d, it is started again in %.0f s", code, wait_s)
-            if self._stopping.wait(wait_s):
+            if self._waited(wait_s):
                 return self._finish("stopped", 0)
             self._status.restarts += 1
+
+    def _waited(self, wait_s: float) -> bool:
+        """Wait before a restart, or until the pipeline is held and resumed. True if the supervisor is to end."""
+        deadline = time.monotonic() + wait_s
+        while not self._held.is_set() and (left := deadline - time.monotonic()) > 0:
+            if self._stopping.wait(min(left, _LOOK_EVERY_S)):
+                return True
+        if self._held.is_set():
+            self._wait_while_held()
+        return self._stopping.is_set()
+
+    def _wait_while_held(self) -> None:
+        self._end_transactions()
+        self._write_status("stopped")
+        self._log.info("the pipeline is stopped, and waits for a request to start it")
+        while self._held.is_set() and not self._stopping.wait(_LOOK_EVERY_S):
+            pass
+
+    def _end_transactions(self) -> None:
+        """End what a pipeline that was killed has left open: it would hold back those who read its topics."""
+        if not self._was_killed:
+            return
+        try:
+            clean_up_all(self._folder.read_sinks().values())
+        except HeadraceError as error:
+            self._log.info("transactions may be open, and end when the pipeline is started again: %s", error)
+        else:
+            self._was_killed = False
 
     def _run_once(self) -> int:
         self._process = process = subprocess.Popen(
@@ -108,14 +166,16 @@ class Supervisor:
         assert process.stdout is not None
         reader = threading.Thread(target=self._copy, args=(process.stdout, last), daemon=True)
         reader.start()
+        self._has_ended_it = False
         while process.poll() is None:
-            if self._stopping.wait(0.2):
+            if self._stopping.wait(_LOOK_EVERY_S) or self._held.is_set():
+                self._has_ended_it = True
                 self._end(process)
         reader.join(5)
         if process.stdin is not None:
             process.stdin.close()
         process.stdout.close()
-        if process.returncode and not self._stopping.is_set():
+        if process.returncode and not self._has_ended_it:
             ended_by = f"it was ended by signal {-process.returncode}" if process.returncode < 0 else ""
             self._status.last_error = ended_by or (last[0] if last else f"exit code {process.returncode}")
         return int(process.returncode)
@@ -137,6 +197,7 @@ class Supervisor:
             self._log.info("it did not stop within %.0f s and is killed", STOP_GRACE_S)
             process.kill()
             process.wait()
+            self._was_killed = True
 
     def _write_status(self, state: Literal["running", "waiting", "ended", "failed", "stopped"], **more: float) -> None:
         self._status.state = state
@@ -144,38 +205,10 @@ class Supervisor:
         self._status.next_start_s = more.get("next_start_s")
         self._status.since_s = time.time()
         write_json(self._folder.supervisor_state, asdict(self._status))
+        self.on_status()
 
     def _finish(self, state: Literal["ended", "failed", "stopped"], code: int) -> int:
         self._write_status(state)
         self._log.info("the pipeline has %s", state)
         self._handler.close()
         return code
-
-
-def start_in_background(folder: StateFolder, command: Sequence[str]) -> "subprocess.Popen[bytes]":
-    """Start a supervisor as a process of its own session, which outlives this process and its terminal."""
-    folder.make()
-    arguments = [sys.executable, "-m", "headrace.pipelines.control.supervisor", str(folder.root), "--", *command]
-    with folder.log.open("ab") as log:
-        return subprocess.Popen(
-            arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=os.getcwd()
-        )
-
-
-def main(arguments: Sequence[str]) -> int:
-    folder = StateFolder(Path(arguments[0]))
-    try:
-        lock = folder.supervisor_lock.take(folder.root.name)
-    except AlreadyRunning as error:
-        print(f"headrace: {error}", file=sys.stderr)  # noqa: T201
-        return 1
-    with lock:
-        supervisor = Supervisor(folder, arguments[2:])
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: supervisor.stop())
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        return supervisor.run()
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

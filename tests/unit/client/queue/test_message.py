@@ -6,9 +6,9 @@ import pytest
 
 from headrace.client.errors import QueueFailed
 from headrace.client.queue.acks import AckResult
-from headrace.client.queue.discovery import urls
 from headrace.client.queue.message import NewMessage, QueueMessage, record_of, records_of
 from headrace.client.queue.settings import QueueOptions, check, settings_of
+from headrace.config.http_listeners import urls
 from headrace.config.queue import queue_settings
 from headrace.model.queue_wire import Received
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from headrace.pipelines.control.folder import AlreadyRunning, ProcessLock, StateFolder, read_json
-from headrace.pipelines.control.supervisor import Supervisor, start_in_background, wait_before
+from headrace.pipelines.control.supervisor import Supervisor, wait_before
+from headrace.pipelines.report.supervised import start_in_background
 from tests.waiting import until
 
 WAIT_S = 60.0
