@@ -18,10 +18,10 @@ from headrace.model.queue_wire import Counts, Move, Peeked, Received, Sent
 
 try:
     from headrace.queues.remote import AnyQueueCall
-    from headrace.queues.rpc import Call, CallRefused, CallResult
     from headrace.queues.share.service import ShareCall
     from headrace.queues.state_machine import StatePage
     from headrace.queues.state_store import StateCall
+    from headrace.replication.calls import Call, CallRefused, CallResult
 except ModuleNotFoundError:  # Headrace 0.1 has the same types in other modules, some by other names.
     from headrace.queues.calls import Call  # type: ignore[no-redef,import-not-found,unused-ignore]
     from headrace.queues.calls import Done as CallResult  # type: ignore[no-redef,import-not-found,unused-ignore]

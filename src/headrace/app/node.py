@@ -355,6 +355,7 @@ class Node:
                 peers=self._peers,
             )
         )
+        undo.push_async_callback(monitor.stop)
         random, membership = dependencies.random, self._membership
         services = Services(
             clock=clock,

@@ -15,10 +15,10 @@ from headrace.cluster.metadata import Metadata
 from headrace.model.errors import NotEnoughReplicas, NotLeader, TopicExists
 from headrace.model.features import SECURITY_LEVEL
 from headrace.model.image import AUDIT_TOPIC
-from headrace.queues.rpc import Call, answer_to, ask, encode_call, unknown_call
 from headrace.records.batch import read_header
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
+from headrace.replication.calls import Call, answer_to, ask, unknown_call
 from headrace.replication.partition import Partition
 from headrace.replication.partitions import PartitionTable
 from headrace.replication.peers import Peers
@@ -47,12 +47,7 @@ class AuditCall(Call, frozen=True):
     level = SECURITY_LEVEL
 
 
-_PREFIX = encode_call(AuditCall([]))[:-1]
 _decode_call = msgspec.msgpack.Decoder(AuditCall).decode
-
-
-def is_audit_call(call: bytes) -> bool:
-    return call.startswith(_PREFIX)
 
 
 class AuditTopic:

@@ -25,7 +25,7 @@ from headrace.model.ids import BrokerId
 from headrace.model.image import Endpoint
 from headrace.protocol.client_codec import read_response, read_response_header, write_request
 from headrace.protocol.codec import api_name, peek_api, read_request_header
-from headrace.queues.rpc import Call, answer_to, ask, encode_call, unknown_call
+from headrace.replication.calls import Call, answer_to, ask, unknown_call
 from headrace.replication.peers import Peers
 from headrace.runtime.deferred import Deferred
 from headrace.runtime.disk import Buffer
@@ -92,13 +92,7 @@ class ForwardedCall(Call, frozen=True):
     level = SECURITY_LEVEL
 
 
-_NAME = encode_call(ForwardedCall(b"", "", "", "", ""))[1 : 2 + len(ForwardedCall.__name__)]
-"""What follows the length of the array, which may grow."""
 _decode_call = msgspec.msgpack.Decoder(ForwardedCall).decode
-
-
-def is_forwarded_call(call: bytes) -> bool:
-    return call.startswith(_NAME, 1)
 
 
 async def serve_forwarded(services: Services, call: bytes) -> bytes:

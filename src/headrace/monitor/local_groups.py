@@ -28,7 +28,7 @@ class Coordinated(NamedTuple):
 
     def positions(self) -> Iterator[Position]:
         for (topic, partition), value in self.machine.offsets.of_group(self.group.group_id):
-            yield topic, partition, value.offset
+            yield Position(topic, partition, value.offset)
 
     def last_commit_ms(self) -> int | None:
         return max((value.commit_ms for _, value in self.machine.offsets.of_group(self.group.group_id)), default=None)
@@ -56,7 +56,7 @@ class LocalGroups:
     async def stats(self) -> list[GroupStat]:
         found = self.coordinated()
         positions = [position async for each in sliced(found) for position in each.positions()]
-        await self._lag.refresh(positions)
+        await self._lag.refresh(positions, is_all=True)
         return [self._stat(each) async for each in sliced(found)]
 
     async def detail(self, name: str) -> GroupDetail | None:
@@ -105,7 +105,7 @@ class LocalGroups:
         stats = []
         for topic, partition in sorted({*owners, *committed}):
             value = committed.get((topic, partition))
-            figures = None if value is None else self._lag.at((topic, partition, value.offset))
+            figures = None if value is None else self._lag.at(Position(topic, partition, value.offset))
             stats.append(
                 GroupPartitionStat(
                     topic,

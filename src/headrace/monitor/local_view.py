@@ -6,8 +6,9 @@ Everything is done in slices (`loop_slices.py`): 10,000 partitions are 50 slices
 from headrace.cluster.metadata import Metadata
 from headrace.model.errors import HeadraceError
 from headrace.model.ids import TopicName
-from headrace.monitor.broker_snapshot import LedTopic
-from headrace.monitor.lag import LagBook
+from headrace.monitor.calls import LedTopic
+from headrace.monitor.lag import lag_figures
+from headrace.monitor.log_times import LogTimes
 from headrace.monitor.loop_slices import sliced
 from headrace.monitor.rates import RateTable
 from headrace.monitor.snapshots import (
@@ -21,13 +22,16 @@ from headrace.monitor.snapshots import (
 )
 from headrace.queues.local import LocalQueue
 from headrace.queues.service import QueueService
-from headrace.queues.share.partition import SharePartition
+from headrace.queues.share.partition import SharePartition, SharePosition
 from headrace.replication.partition import Partition
 from headrace.replication.partitions import PartitionTable
+from headrace.runtime.clock import Clock
 from headrace.transactions.records import TransactionEntry
 from headrace.transactions.service import TransactionService
 
 RateKey = tuple[str, int]
+Place = tuple[Partition, int]
+"""A partition and an offset."""
 
 
 def rate_key(partition: Partition) -> RateKey:
@@ -43,14 +47,16 @@ class LocalView:
         partitions: PartitionTable,
         transactions: TransactionService,
         queues: QueueService,
-        lag: LagBook,
+        clock: Clock,
+        times: LogTimes,
         rates: RateTable,
     ) -> None:
         self._metadata = metadata
         self._partitions = partitions
         self._transactions = transactions
         self._queues = queues
-        self._lag = lag
+        self._clock = clock
+        self._times = times
         self._rates = rates
 
     # -- topics
@@ -99,30 +105,32 @@ class LocalView:
     async def queues(self) -> list[QueueStat]:
         """The queues that this broker leads."""
         hosted = self._queues.hosted()
-        return [self._queue(queue) async for queue in sliced(hosted, 50)]
+        oldest = await self._ages([each for queue in hosted if (each := _oldest(queue)) is not None])
+        return [self._queue(queue, oldest) async for queue in sliced(hosted)]
 
-    def queue(self, name: str) -> QueueStat | None:
-        for queue in self._queues.hosted():
-            if queue.hosted.name == name:
-                return self._queue(queue)
-        return None
+    async def _ages(self, wanted: list[Place]) -> dict[RateKey, float | None]:
+        """The ages in seconds of the next records of partitions."""
+        now_ms = self._clock.wall_ms()
+        found = await self._times.positions([(partition, [offset]) for partition, offset in wanted])
+        return {
+            (each.topic, each.partition): None if time_ms is None or time_ms < 0 else max(0, now_ms - time_ms) / 1000
+            for each in found
+            for time_ms in each.times
+        }
 
-    def _queue(self, queue: LocalQueue) -> QueueStat:
+    def _queue(self, queue: LocalQueue, oldest: dict[RateKey, float | None]) -> QueueStat:
         host = queue.host
         settings, partition = host.settings, host.partition
-        visible = in_flight = delayed = None
-        if host.has_engine:
-            engine = host.engine
-            counts = engine.counts()
-            visible, in_flight, delayed = counts.available, counts.in_flight, counts.delayed
+        counts = host.engine.counts() if host.has_engine else None
         return QueueStat(
             partition.topic,
             settings.is_fifo,
             self._metadata.broker_id,
             dead_letter_queue=settings.dead_letter or None,
-            visible=visible,
-            in_flight=in_flight,
-            delayed=delayed,
+            visible=None if counts is None else counts.available,
+            in_flight=None if counts is None else counts.in_flight,
+            delayed=None if counts is None else counts.delayed,
+            oldest_age_s=oldest.get(rate_key(partition)),
             size_bytes=partition.log.size_bytes,
         )
 
@@ -130,26 +138,22 @@ class LocalView:
 
     async def shares(self) -> list[SharePartitionStat]:
         """The share groups in the partitions that this broker leads, where members have fetched."""
-        opened = self._queues.shares.opened()
-        found = [self._share(each) async for each in sliced(opened, 50)]
-        return [each for each in found if each is not None]
-
-    def _share(self, share: SharePartition) -> SharePartitionStat | None:
-        partition = share.partition
-        try:
-            position = share.position()
-        except HeadraceError:
-            # It was closed meanwhile.
-            return None
-        return SharePartitionStat(
-            share.group_id,
-            partition.topic,
-            partition.index,
-            position.start_offset,
-            position.lag,
-            share.in_flight,
-            self._metadata.broker_id,
-        )
+        found = [each for share in self._queues.shares.opened() if (each := _share_position(share)) is not None]
+        now_ms = self._clock.wall_ms()
+        times = await self._times.positions([(share.partition, [position.start_offset]) for share, position in found])
+        return [
+            SharePartitionStat(
+                share.group_id,
+                share.partition.topic,
+                share.partition.index,
+                position.start_offset,
+                position.lag,
+                share.in_flight,
+                self._metadata.broker_id,
+                lag_figures(position.start_offset, at.start_offset, at.end_offset, at.times[0], now_ms).lag_seconds,
+            )
+            for (share, position), at in zip(found, times, strict=True)
+        ]
 
     # -- transactions
 
@@ -185,6 +189,22 @@ class LocalView:
             partition_count=len(entry.partitions),
             partitions=sorted(entry.partitions)[:MAX_SHOWN_PARTITIONS],
         )
+
+
+def _oldest(queue: LocalQueue) -> Place | None:
+    """Where the oldest message of a queue is that is not deleted; None if there is none, or the queue is loading."""
+    host = queue.host
+    if not host.has_engine or host.engine.head >= host.engine.indexed_to:
+        return None
+    return host.partition, host.engine.head
+
+
+def _share_position(share: SharePartition) -> tuple[SharePartition, SharePosition] | None:
+    try:
+        return share, share.position()
+    except HeadraceError:
+        # It was closed meanwhile.
+        return None
 
 
 def _follower_lag(partition: Partition) -> tuple[tuple[int, int], ...]:

@@ -13,11 +13,14 @@ import msgspec
 
 from headrace.model.ids import NO_LEADER, TopicName
 from headrace.model.image import BrokerInfo, ClusterImage, TopicImage
-from headrace.monitor.broker_snapshot import BrokerSnapshot, LedTopic
+from headrace.monitor.calls import LedTopic
 from headrace.monitor.snapshots import (
     NO_LATENCY,
     NO_RATES,
     BrokerStat,
+    BrokerTotals,
+    GroupDetail,
+    GroupPartitionStat,
     GroupStat,
     GroupTopicLag,
     LatencyStat,
@@ -30,23 +33,19 @@ from headrace.monitor.snapshots import (
     TopicStat,
 )
 from headrace.queues.api import QueueInfo
+from headrace.queues.catalog import is_queue
 
 N = TypeVar("N", int, float)
 
 WORST = 5
 """How many groups and queues an overview shows."""
 
-Answer = BrokerSnapshot | str
-"""What a broker answered, or why it did not."""
-
 
 class TopicMerge:
     """Sums up topics: `add` what brokers lead and `add_group` what groups read, then ask for each topic's `stat`."""
 
-    def __init__(self, image: ClusterImage, is_queue: Mapping[str, bool]) -> None:
-        """`is_queue` has the names of the topics that are queues."""
+    def __init__(self, image: ClusterImage) -> None:
         self._image = image
-        self._is_queue = is_queue
         self._led: dict[str, LedTopic] = {}
         self._readers: dict[str, tuple[int, int | None, float | None]] = {}
 
@@ -71,11 +70,8 @@ class TopicMerge:
                 _largest(seconds, lag.lag_seconds),
             )
 
-    def stat(self, name: TopicName) -> TopicStat | None:
-        """None if the topic does not exist."""
-        topic = self._image.topics.get(name)
-        if topic is None:
-            return None
+    def stat(self, topic: TopicImage) -> TopicStat:
+        name = topic.name
         led = self._led.get(name)
         groups, lag_messages, lag_seconds = self._readers.get(name, (0, None, None))
         offline = sum(not self._image.is_alive(each.leader) for each in topic.partitions)
@@ -83,7 +79,7 @@ class TopicMerge:
         return TopicStat(
             name,
             topic.is_internal,
-            name in self._is_queue,
+            is_queue(topic),
             len(topic.partitions),
             max((len(each.replicas) for each in topic.partitions), default=0),
             size_bytes=0 if led is None else led.size_bytes,
@@ -96,6 +92,18 @@ class TopicMerge:
             lag_messages_max=lag_messages,
             lag_seconds_max=lag_seconds,
         )
+
+
+def topic_stat(
+    image: ClusterImage, topic: TopicImage, partitions: Iterable[PartitionStat], groups: Iterable[GroupStat]
+) -> TopicStat:
+    """The sums of one topic, from what the leaders of its partitions answered."""
+    summed = TopicMerge(image)
+    for each in partitions:
+        summed.add(LedTopic(topic.name, 1, each.size_bytes, max(0, each.end_offset - each.start_offset), each.rates))
+    for group in groups:
+        summed.add_group(group)
+    return summed.stat(topic)
 
 
 def under_replicated(topic: TopicImage) -> int:
@@ -190,14 +198,19 @@ def _most(values: Iterable[float | None]) -> float | None:
 # Brokers
 
 
-def broker_stats(image: ClusterImage, answers: Mapping[int, Answer], now_ms: int) -> list[BrokerStat]:
+def broker_stats(
+    image: ClusterImage, answers: Mapping[int, BrokerTotals], problems: Mapping[int, str], now_ms: int
+) -> list[BrokerStat]:
     """Every broker of the cluster, by id."""
-    brokers = (broker for _, broker in sorted(image.brokers.items()))
-    return [_broker(image, broker, answers.get(broker.broker_id, ""), now_ms) for broker in brokers]
+    return [
+        _broker(image, broker, answers.get(broker_id), problems.get(broker_id, ""), now_ms)
+        for broker_id, broker in sorted(image.brokers.items())
+    ]
 
 
-def _broker(image: ClusterImage, broker: BrokerInfo, answer: Answer, now_ms: int) -> BrokerStat:
-    totals = None if isinstance(answer, str) else answer.totals
+def _broker(
+    image: ClusterImage, broker: BrokerInfo, totals: BrokerTotals | None, problem: str, now_ms: int
+) -> BrokerStat:
     return BrokerStat(
         broker.broker_id,
         str(broker.endpoint),
@@ -206,7 +219,7 @@ def _broker(image: ClusterImage, broker: BrokerInfo, answer: Answer, now_ms: int
         broker.broker_id == image.controller_id,
         broker.is_draining,
         totals=totals,
-        problem=answer if isinstance(answer, str) else "",
+        problem=problem,
         clock_skew_ms=None if totals is None else totals.wall_ms - now_ms,
     )
 
@@ -287,3 +300,27 @@ def defined_queues(queues: Iterable[QueueInfo], image: ClusterImage) -> Iterator
         topic = image.topics.get(TopicName(queue.name))
         leader = NO_LEADER if topic is None else topic.partitions[0].leader
         yield QueueStat(queue.name, queue.settings.is_fifo, leader, queue.settings.dead_letter or None)
+
+
+def share_detail(group: GroupDetail, shares: Iterable[SharePartitionStat]) -> GroupDetail:
+    """A share group with its positions, which the leaders of its partitions know."""
+    found = [share for share in shares if share.group == group.stat.group]
+    by_place = {(share.topic, share.partition): share for share in found}
+    assigned = {(each.topic, each.partition): each for each in group.partitions}
+    partitions: list[GroupPartitionStat] = []
+    for place in sorted({*by_place, *assigned}):
+        share, before = by_place.get(place), assigned.get(place)
+        if share is None:
+            partitions += () if before is None else (before,)
+            continue
+        partitions.append(
+            GroupPartitionStat(
+                *place,
+                share.leader,
+                committed=share.start_offset,
+                lag_messages=share.lag_messages,
+                lag_seconds=share.lag_seconds,
+                member_id="" if before is None else before.member_id,
+            )
+        )
+    return GroupDetail(with_share_lag(group.stat, found), group.members, partitions)

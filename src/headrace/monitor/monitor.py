@@ -8,39 +8,55 @@ together takes more than 50 ms, they are reused for 20 times as long as that too
 most a twentieth of a core.
 """
 
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from typing import Any
+
+import msgspec
 
 from headrace.cluster.metadata import Metadata
 from headrace.groups.service import GroupService
-from headrace.model.ids import TopicName
+from headrace.model.errors import HeadraceError, PeerUnavailable
+from headrace.model.ids import BrokerId, TopicName
 from headrace.monitor import merge
-from headrace.monitor.broker_snapshot import BrokerSnapshot
+from headrace.monitor.cached import Cached
+from headrace.monitor.calls import AskGroup, AskHistory, AskPositions, AskRows, AskTopic, AskTotals, MonitorCall
+from headrace.monitor.cluster_view import ClusterView
 from headrace.monitor.lag import LagBook
 from headrace.monitor.local_groups import LocalGroups
 from headrace.monitor.local_totals import LocalTotals
 from headrace.monitor.local_view import LocalView
+from headrace.monitor.log_times import LogTimes
 from headrace.monitor.loop_slices import sliced
 from headrace.monitor.rates import RateTable
+from headrace.monitor.sections import Section
 from headrace.monitor.snapshots import (
     BrokerStat,
+    BrokerTotals,
     GroupDetail,
     GroupStat,
     HistoryData,
     Overview,
+    PartitionStat,
     QueueStat,
     ShareGroupStat,
     TopicDetail,
     TopicStat,
     TransactionStat,
 )
-from headrace.queues.catalog import is_queue
 from headrace.queues.service import QueueService
+from headrace.replication.calls import answer_to, unknown_call
 from headrace.replication.partitions import PartitionTable
 from headrace.replication.peers import Peers
 from headrace.runtime.clock import Clock
 from headrace.transactions.service import TransactionService
+
+_MAX_AGE_MS = 500.0
+"""Together with the age of the sections (`sections.py`) less than a second."""
+
+_decode_call = msgspec.msgpack.Decoder(MonitorCall).decode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,96 +77,160 @@ class MonitoredParts:
 class Monitor:
     def __init__(self, parts: MonitoredParts) -> None:
         self._parts = parts
-        self._metadata = parts.metadata
-        self._clock = parts.clock
+        self._metadata = metadata = parts.metadata
+        self._clock = clock = parts.clock
         rates = RateTable()
-        lag = LagBook(parts.partitions, parts.clock)
-        self._groups = LocalGroups(metadata=parts.metadata, groups=parts.groups, lag=lag)
-        self._view = LocalView(
-            metadata=parts.metadata,
+        times = LogTimes(clock, parts.workers)
+        self._lag = LagBook(metadata, parts.partitions, clock, times, parts.peers)
+        self._local_groups = LocalGroups(metadata=metadata, groups=parts.groups, lag=self._lag)
+        self._local = LocalView(
+            metadata=metadata,
             partitions=parts.partitions,
             transactions=parts.transactions,
             queues=parts.queues,
-            lag=lag,
+            clock=clock,
+            times=times,
             rates=rates,
         )
-        self._totals = LocalTotals(parts.metadata, parts.partitions, parts.clock)
+        self._local_totals = LocalTotals(metadata, parts.partitions, clock)
+        self._cluster = ClusterView(metadata, clock, parts.peers)
+        self._sections: dict[str, Section[Any]] = {
+            "topics": Section(self._local.topics, clock),
+            "groups": Section(self._local_groups.stats, clock),
+            "shares": Section(self._local.shares, clock),
+            "queues": Section(self._local.queues, clock),
+            "transactions": Section(self._local.transactions, clock),
+        }
+        self._brokers = Cached(self._gather_brokers, clock, _MAX_AGE_MS)
+        self._topics = Cached(self._merge_topics, clock, _MAX_AGE_MS)
+        self._groups = Cached(self._merge_groups, clock, _MAX_AGE_MS)
+        self._shares = Cached(lambda: self._gather("shares"), clock, _MAX_AGE_MS)
+        self._queues = Cached(self._merge_queues, clock, _MAX_AGE_MS)
+        self._transactions = Cached(self._merge_transactions, clock, _MAX_AGE_MS)
 
     def set_connection_count(self, count: Callable[[], int]) -> None:
         """Set where the number of open connections comes from, once there are listeners."""
-        self._totals.connections = count
+        self._local_totals.connections = count
+
+    async def stop(self) -> None:
+        """Cancel what is being computed."""
+        merged: tuple[Cached[Any], ...] = (
+            self._brokers,
+            self._topics,
+            self._groups,
+            self._shares,
+            self._queues,
+            self._transactions,
+        )
+        for cached in merged:
+            await cached.stop()
+        for section in self._sections.values():
+            await section.stop()
 
     # -- the cluster
 
     async def overview(self) -> Overview:
         """The cluster at a glance: totals, brokers, disks, and the groups and queues that need attention most."""
-        return merge.overview(
-            self._metadata.image,
-            await self.brokers(),
-            await self.groups(),
-            await self.queues(),
-            self._clock.wall_ms(),
-        )
+        brokers, groups, queues = await self.brokers(), await self.groups(), await self.queues()
+        return merge.overview(self._metadata.image, brokers, groups, queues, self._clock.wall_ms())
 
     async def brokers(self) -> list[BrokerStat]:
         """Every broker of the cluster by id, alive or not."""
-        own = await self._own_totals()
-        answers: dict[int, merge.Answer] = {own.broker_id: own}
-        return merge.broker_stats(self._metadata.image, answers, self._clock.wall_ms())
+        return await self._brokers.get()
 
-    async def _own_totals(self) -> BrokerSnapshot:
-        totals = await self._totals.current(
-            groups=self._groups.count,
-            queues=len(self._parts.queues.hosted()),
-            open_transactions=self._view.open_transactions,
+    async def _gather_brokers(self) -> list[BrokerStat]:
+        found = await self._cluster.gather(
+            self._own_totals, lambda broker_id: self._cluster.ask(broker_id, AskTotals(), BrokerTotals)
         )
-        return BrokerSnapshot(self._metadata.broker_id, self._clock.wall_ms(), totals=totals)
+        return merge.broker_stats(self._metadata.image, found.answers, found.problems, self._clock.wall_ms())
+
+    async def _own_totals(self) -> BrokerTotals:
+        return await self._local_totals.current(
+            groups=self._local_groups.count,
+            queues=len(self._parts.queues.hosted()),
+            open_transactions=self._local.open_transactions,
+        )
+
+    async def _gather(self, section: str) -> list[Any]:
+        """The rows of all brokers that answer."""
+        found = await self._cluster.gather(
+            self._sections[section].rows, lambda broker_id: self._cluster.rows(broker_id, section)
+        )
+        return [row for _, rows in sorted(found.answers.items()) for row in rows]
 
     # -- topics
 
     async def topics(self) -> list[TopicStat]:
         """Every topic, internal ones and queues as well, by name."""
-        image = self._metadata.image
-        summed = merge.TopicMerge(image, {name: True for name, topic in image.topics.items() if is_queue(topic)})
-        for led in await self._view.topics():
-            summed.add(led)
-        for group in await self.groups():
+        return await self._topics.get()
+
+    async def _merge_topics(self) -> list[TopicStat]:
+        led, groups, image = await self._gather("topics"), await self.groups(), self._metadata.image
+        summed = merge.TopicMerge(image)
+        async for row in sliced(led):
+            summed.add(row)
+        async for group in sliced(groups):
             summed.add_group(group)
-        found = [summed.stat(name) async for name in sliced(sorted(image.topics))]
-        return [each for each in found if each is not None]
+        return [summed.stat(topic) async for _, topic in sliced(sorted(image.topics.items()))]
 
     async def topic(self, name: str) -> TopicDetail | None:
         """A topic with its partitions and the groups that read it; None if there is none."""
-        image = self._metadata.image
-        topic = image.topics.get(TopicName(name))
-        stat = next((each for each in await self.topics() if each.name == name), None)
-        if topic is None or stat is None:
+        topic = self._metadata.image.topics.get(TopicName(name))
+        if topic is None:
             return None
-        partitions = merge.topic_partitions(topic, self._view.partitions(name))
-        return TopicDetail(stat, partitions, list(merge.topic_groups(await self.groups(), name)))
+        leaders = {each.leader for each in topic.partitions} - {self._metadata.broker_id}
+        found = self._local.partitions(name)
+        for answer in await asyncio.gather(*(self._ask_topic(leader, name) for leader in sorted(leaders))):
+            found += answer
+        groups = await self.groups()
+        stat = merge.topic_stat(self._metadata.image, topic, found, groups)
+        return TopicDetail(stat, merge.topic_partitions(topic, found), list(merge.topic_groups(groups, name)))
+
+    async def _ask_topic(self, leader: BrokerId, name: str) -> list[PartitionStat]:
+        if not self._metadata.image.is_alive(leader):
+            return []
+        try:
+            return await self._cluster.ask(leader, AskTopic(name), list[PartitionStat])
+        except HeadraceError:
+            return []
 
     # -- groups
 
     async def groups(self) -> list[GroupStat]:
         """Every group of any kind, by name, with its lag."""
-        found = merge.groups_with_shares(await self._groups.stats(), await self._view.shares())
-        return sorted(found, key=lambda each: each.group)
+        return await self._groups.get()
+
+    async def _merge_groups(self) -> list[GroupStat]:
+        groups, shares = await self._gather("groups"), await self._shares.get()
+        return sorted(merge.groups_with_shares(groups, shares), key=lambda each: each.group)
 
     async def group(self, name: str) -> GroupDetail | None:
-        """A group with its members and its lag in each partition; None if there is none."""
-        return await self._groups.detail(name)
+        """A group with its members and its lag in each partition; None if there is none, or no coordinator answers."""
+        try:
+            coordinator = self._parts.groups.coordinator.leader_for(name)
+            if coordinator == self._metadata.broker_id:
+                found = await self._local_groups.detail(name)
+            else:
+                found = await self._cluster.ask(coordinator, AskGroup(name), GroupDetail | None)  # type: ignore[arg-type]
+        except HeadraceError:
+            return None
+        if found is None or found.stat.kind != "share":
+            return found
+        return merge.share_detail(found, await self._shares.get())
 
     async def share_groups(self) -> list[ShareGroupStat]:
         """Every share group, with its position in the partitions where members have fetched."""
-        shares = await self._view.shares()
-        return merge.share_groups(await self.groups(), shares)
+        return merge.share_groups(await self.groups(), await self._shares.get())
 
     # -- queues
 
     async def queues(self) -> list[QueueStat]:
         """Every queue, by name."""
-        defined = merge.defined_queues(self._parts.queues.queues(), self._metadata.image)
-        return merge.queue_stats(defined, await self._view.queues())
+        return await self._queues.get()
+
+    async def _merge_queues(self) -> list[QueueStat]:
+        led = await self._gather("queues")
+        return merge.queue_stats(merge.defined_queues(self._parts.queues.queues(), self._metadata.image), led)
 
     async def queue(self, name: str) -> QueueStat | None:
         """A queue; None if there is none."""
@@ -160,7 +240,10 @@ class Monitor:
 
     async def transactions(self) -> list[TransactionStat]:
         """Every transactional id, by name: open transactions have `started_ms`."""
-        return sorted(await self._view.transactions(), key=lambda each: each.transactional_id)
+        return await self._transactions.get()
+
+    async def _merge_transactions(self) -> list[TransactionStat]:
+        return sorted(await self._gather("transactions"), key=lambda each: each.transactional_id)
 
     # -- history
 
@@ -170,3 +253,30 @@ class Monitor:
         `kind` is cluster (without a name), broker (by id), topic, group or queue.
         """
         return HistoryData(self._clock.wall_ms() // 10_000 * 10_000, {})
+
+    # -- calls of other brokers
+
+    async def serve(self, call: bytes) -> bytes:
+        """Answer the call of another broker."""
+        try:
+            asked = _decode_call(call)
+        except msgspec.MsgspecError as error:
+            return unknown_call(error)
+        return await answer_to(lambda: self._serve(asked))
+
+    async def _serve(self, call: MonitorCall) -> Any:
+        match call:
+            case AskTotals():
+                return await self._own_totals()
+            case AskRows(section, version, page):
+                if section not in self._sections:
+                    raise PeerUnavailable(f"this version of Headrace knows no section {section}")
+                return await self._sections[section].page(version, page)
+            case AskTopic(topic):
+                return self._local.partitions(topic)
+            case AskGroup(group):
+                return await self._local_groups.detail(group)
+            case AskPositions():
+                return await self._lag.served(call)
+            case AskHistory(_, _):
+                return HistoryData(0, {})

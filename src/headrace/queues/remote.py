@@ -16,8 +16,8 @@ from headrace.model.ids import BrokerId
 from headrace.model.queue_wire import Counts, Filter, Headers, Move, OutgoingMessage, Peeked, Received, Sent
 from headrace.queues.api import Failures, ReceiveOptions
 from headrace.queues.operations import QueueOperations
-from headrace.queues.rpc import Call, CallRefused, ask, decoded_error, encoded_error
 from headrace.records.reader import Record
+from headrace.replication.calls import Call, CallRefused, ask, decoded_error, encoded_error
 from headrace.replication.peers import Peers
 from headrace.runtime.clock import Clock
 

@@ -31,10 +31,10 @@ from headrace.queues.move.dead_letters import DeadLetterMover
 from headrace.queues.move.redrive import MoveTasks
 from headrace.queues.remote import AnyQueueCall, perform
 from headrace.queues.router import QueueRouter
-from headrace.queues.rpc import answer_to, unknown_call
 from headrace.queues.share.service import ShareCall, ShareService
 from headrace.queues.state_store import ReplicatedState, StateCall
 from headrace.records.reader import Record
+from headrace.replication.calls import answer_to, unknown_call
 from headrace.replication.partition import Partition
 from headrace.replication.partitions import PartitionTable
 from headrace.replication.peers import Peers
@@ -47,7 +47,10 @@ _TRIM_EVERY_S = 5.0
 _OPEN_AGAIN_S = 1.0
 _CLOSED = "the queue is not led by this broker any more: try again"
 
-_decode_call = msgspec.msgpack.Decoder(StateCall | ShareCall | AnyQueueCall).decode
+ServedQueueCall = StateCall | ShareCall | AnyQueueCall
+"""Every call of another broker that the service carries out."""
+
+_decode_call = msgspec.msgpack.Decoder(ServedQueueCall).decode
 
 
 class QueueService:
@@ -276,7 +279,7 @@ class QueueService:
     async def serve(self, call: bytes) -> bytes:
         """Carry out the call of another broker; the answer."""
         try:
-            asked: StateCall | ShareCall | AnyQueueCall = _decode_call(call)
+            asked: ServedQueueCall = _decode_call(call)
         except msgspec.MsgspecError as error:
             return unknown_call(error)
         if isinstance(asked, StateCall):

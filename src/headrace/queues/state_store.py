@@ -18,8 +18,8 @@ from headrace.coordinator.result import Result
 from headrace.coordinator.shard import Shard
 from headrace.model.ids import TopicName
 from headrace.model.image import ClusterImage
-from headrace.queues.rpc import Call, ask
 from headrace.queues.state_machine import QueueStateMachine, StatePage
+from headrace.replication.calls import Call, ask
 from headrace.replication.partitions import PartitionTable
 from headrace.replication.peers import Peers
 from headrace.runtime.clock import Clock

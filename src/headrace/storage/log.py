@@ -35,7 +35,7 @@ from headrace.storage.snapshots import PendingSnapshot
 from headrace.storage.state import LogState
 from headrace.storage.summary import LogSummary
 from headrace.storage.ticket import FlushTicket
-from headrace.storage.times import Dated, first_from, newest, search
+from headrace.storage.times import Dated, NextRecord, first_from, newest, next_record, search
 from headrace.storage.truncation import truncate_fully, truncate_to
 
 
@@ -282,6 +282,24 @@ class Log:
         """The first of the records (below an offset) with the newest timestamp. Blocking; safe in any thread."""
         limit = self.end_offset if below is None else below
         return search(self._state, lambda segments: newest(segments, self.start_offset, limit, self.cipher))
+
+    def next_record(self, offset: int, below: int, *, decodes: bool = True) -> NextRecord:
+        """The first record from an offset up to another that consumers are to read. Blocking; safe in any thread.
+
+        Without `decodes` no batch is read, only headers; then the timestamp may be that of the batch.
+        """
+
+        def is_aborted(header: BatchHeader) -> bool:
+            try:
+                return self._state.aborted.covers(header)
+            except IndexError:
+                # The event loop's thread changed it meanwhile.
+                return False
+
+        return search(
+            self._state,
+            lambda segments: next_record(segments, offset, below, self.cipher, is_aborted, decodes=decodes),
+        )
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest epoch up to `epoch` and where it ends (KIP-320); (-1, -1) if it is not known."""

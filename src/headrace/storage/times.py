@@ -1,9 +1,10 @@
 """Finds records by timestamp. Reads and decompresses batches, which may take long: run it in a worker thread."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from headrace.records.batch import BatchHeader, Buffer
+from headrace.records.batch import LOG_APPEND_TIME, BatchHeader, Buffer
 from headrace.records.reader import Record, iter_records
 from headrace.storage.encryption import LogCipher
 from headrace.storage.files import storage_error
@@ -11,6 +12,11 @@ from headrace.storage.segment import Segment
 from headrace.storage.state import LogState
 
 _TRIES = 5
+_HEADERS_MAX = 10_000
+"""How many batches without a record to read a search passes: about 0.1 s."""
+
+
+F = TypeVar("F")
 
 
 class Dated(NamedTuple):
@@ -21,7 +27,7 @@ class Dated(NamedTuple):
     leader_epoch: int
 
 
-def search(log: LogState, find: Callable[[Sequence[Segment]], Dated | None]) -> Dated | None:
+def search(log: LogState, find: Callable[[Sequence[Segment]], F]) -> F:
     """Return the result of `find`; retries it if retention or compaction removed a segment's file meanwhile."""
     tries = 0
     while True:
@@ -81,6 +87,70 @@ def newest(segments: Sequence[Segment], start_offset: int, below: int, cipher: L
                 if start_offset <= record.offset < below and (best is None or record.timestamp > best.timestamp):
                     best = Dated(record.offset, record.timestamp, header.leader_epoch)
     return best
+
+
+class NextRecord(NamedTuple):
+    """The first record at or after an offset that consumers are to read."""
+
+    offset: int
+    """Its offset, or where the search ended without finding one."""
+    timestamp: int | None
+    """None if none was found."""
+    is_exact: bool = True
+    """False if the timestamp is that of its batch, which is at most as late."""
+
+
+def next_record(
+    segments: Sequence[Segment],
+    offset: int,
+    below: int,
+    cipher: LogCipher | None,
+    is_aborted: Callable[[BatchHeader], bool],
+    *,
+    decodes: bool,
+) -> NextRecord:
+    """The first record from `offset` up to `below` that is neither a marker nor of an aborted transaction.
+
+    Most timestamps are in a batch's header: that of a batch with one record, of the first record, and of all records
+    with the broker's time. For others the batch is read, if `decodes`. After `_HEADERS_MAX` batches without a record to
+    read the search ends; it goes on from the offset in the answer.
+    """
+    seen = 0
+    first = max(0, bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1)
+    for segment in segments[first:]:
+        if segment.base_offset >= below:
+            break
+        found = segment.locate(offset, mends_index=False) if segment.size else None
+        for position, header in segment.headers(found[0]) if found is not None else ():
+            if header.base_offset >= below:
+                return NextRecord(below, None)
+            if not header.is_control and header.last_offset >= offset and not is_aborted(header):
+                return _dated(segment, position, header, offset, cipher, decodes=decodes)
+            offset = max(offset, header.next_offset)
+            seen += 1
+            if seen == _HEADERS_MAX:
+                return NextRecord(offset, None)
+    return NextRecord(max(offset, below), None)
+
+
+def _dated(
+    segment: Segment, position: int, header: BatchHeader, offset: int, cipher: LogCipher | None, *, decodes: bool
+) -> NextRecord:
+    first = max(offset, header.base_offset)
+    if header.attributes & LOG_APPEND_TIME or header.record_count == 1:
+        return NextRecord(first, header.max_timestamp)
+    # Compaction removes records of a batch and leaves the rest of its header as it was.
+    is_whole = header.record_count == header.last_offset_delta + 1
+    if is_whole and first == header.base_offset:
+        return NextRecord(first, header.base_timestamp)
+    if decodes:
+        batch: Buffer = segment.reader().read(position, header.size)
+        if cipher is not None:
+            batch, header = cipher.decrypt(batch, header)
+        for record in iter_records(batch, header):
+            if record.offset >= offset:
+                return NextRecord(record.offset, record.timestamp)
+    return NextRecord(first, header.base_timestamp, is_exact=False)
 
 
 def _records(segment: Segment, position: int, header: BatchHeader, cipher: LogCipher | None) -> list[Record]:

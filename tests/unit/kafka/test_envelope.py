@@ -13,7 +13,7 @@ from headrace.model.errors import UnknownQueue
 from headrace.model.image import Endpoint
 from headrace.protocol.codec import RequestHeader
 from headrace.queues.remote import CountCall
-from headrace.queues.rpc import encode_call, read_answer
+from headrace.replication.calls import encode_call, read_answer
 from headrace.replication.peers import BROKER_SOFTWARE
 from headrace.runtime.deferred import Deferred
 from tests.unit.kafka.harness import Harness

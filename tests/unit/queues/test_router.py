@@ -26,10 +26,10 @@ from headrace.protocol.codec import make, response_schema
 from headrace.queues import remote, router
 from headrace.queues.api import ReceiveOptions
 from headrace.queues.router import QueueRouter
-from headrace.queues.rpc import ask, read_answer
 from headrace.queues.service import QueueService
 from headrace.queues.state_machine import StatePage
 from headrace.queues.state_store import OpenState, ReadState, WriteState
+from headrace.replication.calls import ask, read_answer
 from tests.unit.queues.brokers import QueueBroker
 from tests.waiting import until_async
 

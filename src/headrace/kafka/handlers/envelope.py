@@ -1,7 +1,7 @@
 """Envelope (58), version 0: calls between brokers that Kafka's own APIs do not have.
 
-- `request_data` is a call of `queues/rpc.py`, of `audit_topic.py`, of `monitor/pipelines/calls.py` or of
-  `forwarded_calls.py`, and `response_data` its answer; principal and host are ignored.
+- `request_data` is a call (`replication/calls.py`) and `response_data` its answer; principal and host are ignored. The
+  table below has the service that carries out each call.
 - Kafka uses it to forward a client's request to the controller. Here `forwarded_calls.py` forwards requests of the HTTP
   API, with the principal in the call.
 - Listed in ApiVersions only on connections that identified as brokers, and accepted only from those, on the listener of
@@ -13,17 +13,22 @@
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.audit_topic import is_audit_call
+from headrace.kafka.audit_topic import AuditCall
 from headrace.kafka.dispatch import Context, handles
-from headrace.kafka.forwarded_calls import is_forwarded_call, serve_forwarded
+from headrace.kafka.forwarded_calls import ForwardedCall, serve_forwarded
 from headrace.kafka.permissions import CLUSTER_ACTION
 from headrace.kafka.services import Services
-from headrace.monitor.pipelines.calls import is_pipeline_call
+from headrace.monitor.calls import MonitorCall
+from headrace.monitor.pipelines.calls import AnyPipelineCall
 from headrace.protocol.codec import make
+from headrace.queues.service import ServedQueueCall
+from headrace.replication.calls import Serve, call_name, call_names, unknown_call
 from headrace.replication.peers import BROKER_SOFTWARE
 from headrace.runtime.deferred import Deferred
 
@@ -35,6 +40,16 @@ log = logging.getLogger(__name__)
 
 KEY = 58
 
+_ROWS: tuple[tuple[Any, Callable[[Services], Serve]], ...] = (
+    (AuditCall, lambda services: services.audit_topic.serve),
+    (ForwardedCall, lambda services: partial(serve_forwarded, services)),
+    (AnyPipelineCall, lambda services: services.pipelines.serve),
+    (MonitorCall, lambda services: services.monitor.serve),
+    (ServedQueueCall, lambda services: services.queues.serve),
+)
+_SERVICES = {name: service for calls, service in _ROWS for name in call_names(calls)}
+"""The service that carries out each call, by the name of the call."""
+
 
 @handles(KEY, 0, 0, needs=(CLUSTER_ACTION,))
 def envelope(ctx: Context, request: "EnvelopeRequest") -> "EnvelopeResponse | Deferred[EnvelopeResponse]":
@@ -42,8 +57,9 @@ def envelope(ctx: Context, request: "EnvelopeRequest") -> "EnvelopeResponse | De
     is_among_brokers = ctx.peer.listener == ctx.services.broker_listener
     if not (is_broker and is_among_brokers and ctx.allows(CLUSTER_ACTION)):
         return _answer(ctx, None, ErrorCode.cluster_authorization_failed)
-    call, services = bytes(request.request_data), ctx.services
-    task = asyncio.get_running_loop().create_task(_serve(services, call))
+    call = bytes(request.request_data)
+    serve = _SERVICES.get(call_name(call), _refuse)(ctx.services)
+    task = asyncio.get_running_loop().create_task(serve(call))
     later: Deferred[EnvelopeResponse] = Deferred(lambda: _cancel(task))
 
     def settled(done: "asyncio.Task[bytes]") -> None:
@@ -59,14 +75,11 @@ def envelope(ctx: Context, request: "EnvelopeRequest") -> "EnvelopeResponse | De
     return later
 
 
-async def _serve(services: Services, call: bytes) -> bytes:
-    if is_forwarded_call(call):
-        return await serve_forwarded(services, call)
-    if is_audit_call(call):
-        return await services.audit_topic.serve(call)
-    if is_pipeline_call(call):
-        return await services.pipelines.serve(call)
-    return await services.queues.serve(call)
+def _refuse(_: Services) -> Serve:
+    async def serve(call: bytes) -> bytes:
+        return unknown_call(call_name(call) or "no call at all")
+
+    return serve
 
 
 def _answer(ctx: Context, data: bytes | None, code: ErrorCode) -> "EnvelopeResponse":

@@ -4,7 +4,7 @@ import msgspec
 
 from headrace.model.features import PIPELINES_LEVEL
 from headrace.model.pipeline_report import DesiredState, PipelineReport, ReplayCommand
-from headrace.queues.rpc import Call
+from headrace.replication.calls import Call
 
 
 class PipelineCall(Call, frozen=True):
@@ -44,20 +44,3 @@ AnyPipelineCall = (
     ReportPipeline | ListPipelines | DescribePipeline | StartOrStopPipeline | ReplayPipeline | ForgetPipeline
 )
 decode_pipeline_call = msgspec.msgpack.Decoder(AnyPipelineCall).decode
-
-_TAGS = tuple(
-    msgspec.msgpack.encode(kind.__name__)
-    for kind in (
-        ReportPipeline,
-        ListPipelines,
-        DescribePipeline,
-        StartOrStopPipeline,
-        ReplayPipeline,
-        ForgetPipeline,
-    )
-)
-
-
-def is_pipeline_call(call: bytes) -> bool:
-    """Whether the name of a call, behind the byte with the number of its fields, is one of these."""
-    return call.startswith(_TAGS, 1)

@@ -35,7 +35,7 @@ from headrace.monitor.pipelines.calls import (
 from headrace.monitor.pipelines.entries import PipelineDetail, PipelineEntry, StoredPipeline, detail_of, entry_of
 from headrace.monitor.pipelines.machine import PipelineMachine, reported
 from headrace.monitor.pipelines.points import PipelinePoints
-from headrace.queues.rpc import answer_to, ask, unknown_call
+from headrace.replication.calls import answer_to, ask, unknown_call
 from headrace.replication.partitions import PartitionTable
 from headrace.replication.peers import Peers
 from headrace.runtime.clock import Clock

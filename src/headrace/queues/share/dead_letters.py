@@ -25,10 +25,10 @@ from headrace.config.topic import TopicSettings
 from headrace.model.errors import HeadraceError, NotEnoughReplicas, OffsetOutOfRange, QueueUnavailable, TopicExists
 from headrace.model.ids import NO_LEADER, TopicName
 from headrace.model.image import TopicImage
-from headrace.queues.rpc import Call, ask
 from headrace.records.batch import iter_headers, read_header
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record, iter_records
+from headrace.replication.calls import Call, ask
 from headrace.replication.partition import Partition
 from headrace.replication.partitions import PartitionTable
 from headrace.replication.peers import Peers

@@ -23,11 +23,11 @@ from headrace.model.errors import (
     QueueUnavailable,
 )
 from headrace.model.ids import BrokerId
-from headrace.queues.rpc import Call, ask
 from headrace.queues.share.dead_letters import DeadLetterTopics, WriteDeadLetters
 from headrace.queues.share.partition import SharePartition, SharePosition
 from headrace.queues.state_machine import QueueStateMachine
 from headrace.queues.state_store import StateStore, state_name
+from headrace.replication.calls import Call, ask
 from headrace.replication.partition import Partition
 from headrace.replication.partitions import PartitionTable
 from headrace.replication.peers import Peers

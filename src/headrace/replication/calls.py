@@ -1,4 +1,4 @@
-"""Calls between brokers about queues: a call in an Envelope request (Kafka API 58), its answer in the response.
+"""Calls between brokers: a call in an Envelope request (Kafka API 58), its answer in the response.
 
 Calls and answers are msgpack arrays that begin with their name. An error is sent as its name and its message, and the
 caller raises the same error.
@@ -8,8 +8,8 @@ its end and with defaults, which either side may leave out or ignore; anything e
 the feature level that it needs (`Call.level`).
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, ClassVar, TypeVar, get_args
 
 import msgspec
 from kio.schema.errors import ErrorCode
@@ -43,12 +43,42 @@ class CallRefused(msgspec.Struct, array_like=True, frozen=True, tag="refused"):
     message: str
 
 
+Serve = Callable[[bytes], Coroutine[Any, Any, bytes]]
+"""Carries out an encoded call; the encoded answer."""
+
+_SHORT_ARRAY, _SHORT_STRING, _STRING = 0x90, 0xA0, 0xD9
+_LONG_ARRAYS = {0xDC: 3, 0xDD: 5}
+"""The sizes of the headers of longer arrays."""
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode_answer = msgspec.msgpack.Decoder(CallResult | CallRefused).decode
 
 
 def encode_call(call: Call) -> bytes:
     return _encode(call)
+
+
+def call_names(calls: Any) -> tuple[str, ...]:
+    """The names of a call, or of all calls of a union, as they are sent."""
+    return tuple(each.__struct_config__.tag for each in get_args(calls) or (calls,))
+
+
+def call_name(data: bytes) -> str:
+    """The name of an encoded call, without decoding the rest; empty if it is none.
+
+    It is the first element of a msgpack array, a string of at most 255 bytes.
+    """
+    try:
+        at = 1 if data[0] & 0xF0 == _SHORT_ARRAY else _LONG_ARRAYS.get(data[0], len(data))
+        if data[at] & 0xE0 == _SHORT_STRING:
+            size, at = data[at] & 0x1F, at + 1
+        elif data[at] == _STRING:
+            size, at = data[at + 1], at + 2
+        else:
+            return ""
+        return data[at : at + size].decode()
+    except (IndexError, UnicodeDecodeError):
+        return ""
 
 
 async def answer_to(work: Callable[[], Awaitable[Any]]) -> bytes:
@@ -59,7 +89,7 @@ async def answer_to(work: Callable[[], Awaitable[Any]]) -> bytes:
         return _encode(encoded_error(error))
 
 
-def unknown_call(error: msgspec.MsgspecError) -> bytes:
+def unknown_call(error: msgspec.MsgspecError | str) -> bytes:
     """The answer to a call that this version cannot read."""
     return _encode(
         CallRefused(PeerUnavailable.__name__, f"a broker of another version makes a call unknown here: {error}")

@@ -1,0 +1,93 @@
+"""Calls between brokers for the figures of a cluster. They change nothing, and any broker may make them at any time.
+
+They need no feature level: a broker that does not know one refuses it (`PeerUnavailable`), and is shown without data. A
+call or an answer gets new fields only at its end and with defaults.
+
+Bounds: rows are sent in pages of `PAGE_BYTES`, at most `PAGES_MAX` of them; 15,000 groups are about 1.5 MB, 6 pages.
+Positions are asked for in calls of `POSITIONS_MAX` offsets.
+"""
+
+import msgspec
+
+from headrace.monitor.snapshots import NO_RATES, Rates
+from headrace.replication.calls import Call
+
+PAGE_BYTES = 256 * 1024
+"""A page is at most this large, or one row; it is encoded and decoded in about 2 ms."""
+PAGES_MAX = 256
+"""64 MiB of rows from one broker; what is beyond is left out."""
+POSITIONS_MAX = 2_000
+
+
+class AskTotals(Call, frozen=True):
+    """What the broker has and does: `BrokerTotals`."""
+
+
+class AskRows(Call, frozen=True):
+    """One page of a section of the broker's figures: a `RowsPage`."""
+
+    section: str
+    """topics, groups, shares, queues or transactions."""
+    version: int = 0
+    """That of the first page; 0 to ask for the first one."""
+    page: int = 0
+
+
+class RowsPage(msgspec.Struct, array_like=True, frozen=True):
+    version: int
+    pages: int
+    rows: msgspec.Raw
+    """An array of the section's rows."""
+
+
+class LedTopic(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A row of topics: the partitions that the broker leads, in sum."""
+
+    topic: str
+    partitions: int
+    size_bytes: int
+    messages: int
+    rates: Rates = NO_RATES
+
+
+class AskTopic(Call, frozen=True):
+    """The partitions of a topic that the broker leads: a list of `PartitionStat`."""
+
+    topic: str
+
+
+class AskGroup(Call, frozen=True):
+    """A group that the broker coordinates: a `GroupDetail`, or None."""
+
+    group: str
+
+
+class AskPositions(Call, frozen=True):
+    """For partitions that the broker leads: their offsets, and the times of the records that groups read next.
+
+    The answer is a list of `LogPositions`; partitions that the broker does not lead are left out.
+    """
+
+    wanted: list[tuple[str, int, list[int]]]
+    """Topic, partition, and the offsets whose times are wanted; none if only start and end are."""
+
+
+class LogPositions(msgspec.Struct, array_like=True, frozen=True):
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+    """The high watermark."""
+    times: list[int | None]
+    """For each offset that was asked for, the time in ms of the first record at or after it that consumers are to read;
+    None if there is none, -1 if it has no time."""
+
+
+class AskHistory(Call, frozen=True):
+    """The history of an object on the broker: a `HistoryData`, without series if it has none."""
+
+    kind: str
+    name: str
+
+
+MonitorCall = AskTotals | AskRows | AskTopic | AskGroup | AskPositions | AskHistory
