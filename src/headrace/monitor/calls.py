@@ -9,7 +9,6 @@ Positions are asked for in calls of `POSITIONS_MAX` offsets.
 
 import msgspec
 
-from headrace.monitor.snapshots import NO_RATES, Rates
 from headrace.replication.calls import Call
 
 PAGE_BYTES = 256 * 1024
@@ -38,16 +37,6 @@ class RowsPage(msgspec.Struct, array_like=True, frozen=True):
     pages: int
     rows: msgspec.Raw
     """An array of the section's rows."""
-
-
-class LedTopic(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A row of topics: the partitions that the broker leads, in sum."""
-
-    topic: str
-    partitions: int
-    size_bytes: int
-    messages: int
-    rates: Rates = NO_RATES
 
 
 class AskTopic(Call, frozen=True):

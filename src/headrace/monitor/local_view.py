@@ -6,7 +6,6 @@ Everything is done in slices (`loop_slices.py`): 10,000 partitions are 50 slices
 from headrace.cluster.metadata import Metadata
 from headrace.model.errors import HeadraceError
 from headrace.model.ids import TopicName
-from headrace.monitor.calls import LedTopic
 from headrace.monitor.lag import lag_figures
 from headrace.monitor.log_times import LogTimes
 from headrace.monitor.loop_slices import sliced
@@ -14,6 +13,7 @@ from headrace.monitor.rates import RateTable
 from headrace.monitor.snapshots import (
     MAX_SHOWN_PARTITIONS,
     NO_RATES,
+    LedTopic,
     PartitionStat,
     QueueStat,
     Rates,

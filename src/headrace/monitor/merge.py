@@ -5,7 +5,7 @@ broker without an answer leaves a gap: its partitions count as unknown, its grou
 queues have no counts.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import nlargest
 from typing import TypeVar
 
@@ -13,7 +13,6 @@ import msgspec
 
 from headrace.model.ids import NO_LEADER, TopicName
 from headrace.model.image import BrokerInfo, ClusterImage, TopicImage
-from headrace.monitor.calls import LedTopic
 from headrace.monitor.snapshots import (
     NO_LATENCY,
     NO_RATES,
@@ -24,6 +23,7 @@ from headrace.monitor.snapshots import (
     GroupStat,
     GroupTopicLag,
     LatencyStat,
+    LedTopic,
     Overview,
     PartitionStat,
     QueueStat,
@@ -33,7 +33,6 @@ from headrace.monitor.snapshots import (
     TopicStat,
 )
 from headrace.queues.api import QueueInfo
-from headrace.queues.catalog import is_queue
 
 N = TypeVar("N", int, float)
 
@@ -44,8 +43,9 @@ WORST = 5
 class TopicMerge:
     """Sums up topics: `add` what brokers lead and `add_group` what groups read, then ask for each topic's `stat`."""
 
-    def __init__(self, image: ClusterImage) -> None:
+    def __init__(self, image: ClusterImage, is_queue: Callable[[TopicImage], bool]) -> None:
         self._image = image
+        self._is_queue = is_queue
         self._led: dict[str, LedTopic] = {}
         self._readers: dict[str, tuple[int, int | None, float | None]] = {}
 
@@ -79,7 +79,7 @@ class TopicMerge:
         return TopicStat(
             name,
             topic.is_internal,
-            is_queue(topic),
+            self._is_queue(topic),
             len(topic.partitions),
             max((len(each.replicas) for each in topic.partitions), default=0),
             size_bytes=0 if led is None else led.size_bytes,
@@ -95,10 +95,9 @@ class TopicMerge:
 
 
 def topic_stat(
-    image: ClusterImage, topic: TopicImage, partitions: Iterable[PartitionStat], groups: Iterable[GroupStat]
+    summed: TopicMerge, topic: TopicImage, partitions: Iterable[PartitionStat], groups: Iterable[GroupStat]
 ) -> TopicStat:
     """The sums of one topic, from what the leaders of its partitions answered."""
-    summed = TopicMerge(image)
     for each in partitions:
         summed.add(LedTopic(topic.name, 1, each.size_bytes, max(0, each.end_offset - each.start_offset), each.rates))
     for group in groups:

@@ -46,6 +46,7 @@ from headrace.monitor.snapshots import (
     TopicStat,
     TransactionStat,
 )
+from headrace.queues.catalog import is_queue
 from headrace.queues.service import QueueService
 from headrace.replication.calls import answer_to, unknown_call
 from headrace.replication.partitions import PartitionTable
@@ -166,7 +167,7 @@ class Monitor:
 
     async def _merge_topics(self) -> list[TopicStat]:
         led, groups, image = await self._gather("topics"), await self.groups(), self._metadata.image
-        summed = merge.TopicMerge(image)
+        summed = merge.TopicMerge(image, is_queue)
         async for row in sliced(led):
             summed.add(row)
         async for group in sliced(groups):
@@ -183,7 +184,7 @@ class Monitor:
         for answer in await asyncio.gather(*(self._ask_topic(leader, name) for leader in sorted(leaders))):
             found += answer
         groups = await self.groups()
-        stat = merge.topic_stat(self._metadata.image, topic, found, groups)
+        stat = merge.topic_stat(merge.TopicMerge(self._metadata.image, is_queue), topic, found, groups)
         return TopicDetail(stat, merge.topic_partitions(topic, found), list(merge.topic_groups(groups, name)))
 
     async def _ask_topic(self, leader: BrokerId, name: str) -> list[PartitionStat]:

@@ -7,9 +7,9 @@ from typing import Generic, TypeVar
 import msgspec
 
 from headrace.monitor.cached import Cached
-from headrace.monitor.calls import PAGE_BYTES, PAGES_MAX, LedTopic, RowsPage
+from headrace.monitor.calls import PAGE_BYTES, PAGES_MAX, RowsPage
 from headrace.monitor.loop_slices import sliced
-from headrace.monitor.snapshots import GroupStat, QueueStat, SharePartitionStat, TransactionStat
+from headrace.monitor.snapshots import GroupStat, LedTopic, QueueStat, SharePartitionStat, TransactionStat
 from headrace.runtime.clock import Clock
 
 R = TypeVar("R")

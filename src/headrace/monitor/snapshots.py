@@ -87,6 +87,16 @@ class TopicStat(msgspec.Struct, array_like=True, frozen=True):
     lag_seconds_max: float | None = None
 
 
+class LedTopic(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The partitions of a topic that one broker leads, in sum."""
+
+    topic: str
+    partitions: int
+    size_bytes: int
+    messages: int
+    rates: Rates = NO_RATES
+
+
 class TopicGroup(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A group, as a reader of one topic."""
 
