@@ -152,13 +152,13 @@ def test_lag_in_seconds_is_the_age_of_the_next_record(cluster: Trio) -> None:
         client.flush()
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group})
     try:
-        for offset, time_ms in enumerate([*written_ms, None]):
+        for offset, next_ms in enumerate([*written_ms, None]):
             consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
             for broker in (cluster.first, cluster.second):
                 (found,) = detail_of(broker, group).partitions
                 assert found.committed == offset
                 assert found.lag_messages == len(written_ms) - offset
-                behind_s = 0.0 if time_ms is None else time.time() - time_ms / 1000
+                behind_s = 0.0 if next_ms is None else time.time() - next_ms / 1000
                 assert found.lag_seconds == pytest.approx(behind_s, abs=1.0)
     finally:
         consumer.close()
