@@ -92,6 +92,7 @@ docs: install ## Write the generated parts of docs/settings.md, docs/metrics.md 
 	$(BIN)/python -m headrace.config.reference docs/settings.md
 	$(BIN)/python -m headrace.admin.reference docs/api-http.md
 	$(BIN)/python -m headrace.monitor.reference docs/metrics.md
+	$(BIN)/python -m headrace.monitor.health.alert_rules > deploy/prometheus/alerts.yml
 
 site: ## Build the documentation as a static site in build/site, and fail on broken links
 	$(INSTALL) --extras site

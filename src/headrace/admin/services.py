@@ -10,6 +10,7 @@ from headrace.admin.sessions import SessionStore
 from headrace.admin.streams import StreamLimits
 from headrace.cluster.access import AccessControl
 from headrace.cluster.metadata import Metadata
+from headrace.monitor.health.service import HealthService
 from headrace.monitor.monitor import Monitor
 from headrace.queues.service import QueueService
 from headrace.runtime.clock import Clock
@@ -29,6 +30,8 @@ class AdminServices:
     """The authenticator, which is made at the first use on a broker whose listeners need none."""
     monitor: Monitor
     """What this broker and the cluster are doing."""
+    health: HealthService
+    """The problems of the cluster."""
     kafka: KafkaCalls
     queues: QueueService
     sessions: SessionStore

@@ -20,6 +20,7 @@ from headrace.admin.metrics_door import MetricsDoor
 from headrace.admin.routes import PREFIX
 from headrace.admin.services import AdminServices
 from headrace.admin.sessions import SessionStore
+from headrace.app.broker_health import start_health
 from headrace.app.broker_home import open_home
 from headrace.app.broker_security import (
     ensure_authenticator,
@@ -45,6 +46,7 @@ from headrace.kafka.preload import Preload
 from headrace.kafka.server import KafkaServer
 from headrace.kafka.services import Services
 from headrace.model.image import Endpoint
+from headrace.monitor.health.service import HealthService
 from headrace.replication.transport import InterBrokerLogin, TcpTransport
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.disk import Disk, OsDisk
@@ -80,6 +82,7 @@ class BrokerApp:
         self._tls: ReloadingTls | None = None
         self._services: Services | None = None
         self._readiness: Readiness | None = None
+        self._node: Node | None = None
 
     @property
     def kafka_endpoint(self) -> Endpoint:
@@ -162,7 +165,7 @@ class BrokerApp:
             transport=self._peer_transport(),
             random=Random(),
         )
-        node = Node(settings, home, dependencies)
+        node = self._node = Node(settings, home, dependencies)
         undo.push_async_callback(node.stop)
         self._readiness = Readiness(
             home.data_dir.path, workers, membership=lambda: node.membership, failure=lambda: node.failure
@@ -184,10 +187,12 @@ class BrokerApp:
         """Bind the listeners, HTTP first: Kafka clients can ask for the HTTP address. It is closed first, too."""
         self._services = services
         await start_authentication(self.settings, services, undo)
+        health = start_health(services, self._node, self._tls, undo)
         http = AsyncExitStack()
         undo.push_async_callback(http.aclose)
-        await self._listen_http(services, http)
+        await self._listen_http(services, health, http)
         server = KafkaServer(services, self._tls)
+        health.source.is_budget_used_up = lambda: server.budget.has_waiters
         bound = self._bound = await server.start()
         undo.push_async_callback(server.stop, self.settings.shutdown_timeout_ms / 1000)
         undo.push_async_callback(http.aclose)
@@ -206,18 +211,18 @@ class BrokerApp:
         )
         undo.callback(forget_running, data_dir)
 
-    async def _listen_http(self, services: Services, undo: AsyncExitStack) -> None:
+    async def _listen_http(self, services: Services, health: HealthService, undo: AsyncExitStack) -> None:
         address = self.settings.http_address
         if address is None:
             return
         endpoint = self._sqs_endpoint(services)
         assert self._readiness is not None
         probes = Probes(self._readiness)
-        admin = self._admin_services(services)
+        admin = self._admin_services(services, health)
         by_prefix: dict[str, AsgiApp] = {
             PREFIX: admin_door(admin),
             UI_PREFIX: DashboardDoor(),
-            METRICS_PATH: MetricsDoor(admin, start_metrics(services, self.cluster_id, undo)),
+            METRICS_PATH: MetricsDoor(admin, start_metrics(services, health, self.cluster_id, undo)),
             HEALTH_PATH: probes,
             READY_PATH: probes,
         }
@@ -235,7 +240,7 @@ class BrokerApp:
         if asked is not None and bound is not None and asked.port not in (0, bound.port):
             log.warning("%s is in use: queues are served on %s; choose an address with --http-listen", asked, bound)
 
-    def _admin_services(self, services: Services) -> AdminServices:
+    def _admin_services(self, services: Services, health: HealthService) -> AdminServices:
         metadata = services.metadata
         return AdminServices(
             metadata,
@@ -244,6 +249,7 @@ class BrokerApp:
             services.clock,
             partial(ensure_authenticator, self.settings, services),
             services.monitor,
+            health,
             ForwardedCalls(services, services.peers),
             services.queues,
             SessionStore(

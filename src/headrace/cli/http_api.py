@@ -21,7 +21,7 @@ class HttpApi:
     def __init__(self, bootstrap: str, http: str) -> None:
         if http:
             check_http_reachable(http)
-        url = http.split(",")[0].strip() or _found(bootstrap)
+        url = http.split(",")[0].strip() or discovered_url(bootstrap)
         self._credentials = resolve_credentials()
         try:
             self._api = JsonApi(url, self._credentials)
@@ -53,7 +53,7 @@ class HttpApi:
             raise CommandFailed(str(error)) from None
 
 
-def _found(bootstrap: str) -> str:
+def discovered_url(bootstrap: str) -> str:
     """The address over HTTP of the first broker that says one."""
     with connected(bootstrap) as cluster:
         try:

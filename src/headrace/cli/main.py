@@ -22,6 +22,7 @@ from headrace.cli.doctor.commands import doctor
 from headrace.cli.errors import CommandFailed
 from headrace.cli.formats import offer_both
 from headrace.cli.group.commands import group_app
+from headrace.cli.health.commands import health
 from headrace.cli.log.commands import log_app
 from headrace.cli.pipeline.archive_commands import archive, replay
 from headrace.cli.pipeline.commands import pipeline_app
@@ -64,6 +65,7 @@ pipeline_app.command()(archive)
 pipeline_app.command()(replay)
 app.command()(demo)
 app.command()(bench)
+app.command()(health)
 app.command()(doctor)
 offer_both(app)
 offer_profile(app)

@@ -203,6 +203,10 @@ class BrokerSettings:
     metrics_group_max: int = 10_000
     metrics_group_partition_max: int = 50_000
     metrics_queue_max: int = 1_000
+    # Health
+    health_stuck_ms: int = 300_000
+    health_transaction_open_ms: int = 900_000
+    health_disk_free_percent: int = 15
     # The process
     http_access_log: bool = False
     log_format: str = "text"

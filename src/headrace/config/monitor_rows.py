@@ -1,4 +1,4 @@
-"""The broker's settings about metrics. The defaults are in `BrokerSettings`."""
+"""The broker's settings about metrics and health. The defaults are in `BrokerSettings`."""
 
 from headrace.config.setting_row import SettingRow
 from headrace.config.settings import Kind
@@ -22,5 +22,14 @@ MONITOR_ROWS = (
          "The number of offsets of groups, one for each partition, with metrics of their own, in the same way.", 0),
     SettingRow("metrics.queue.max", Kind.INT,
          "The number of queues with metrics of their own, in the same way.", 0),
+    SettingRow("health.stuck.ms", Kind.INT,
+         "How long a group may fall behind without progress, or a queue have messages that none receives, before "
+         "headrace health and the alerts call that a problem.", 1_000, dynamic=True, level=SECURITY_LEVEL),
+    SettingRow("health.transaction.open.ms", Kind.INT,
+         "How long a transaction may be open before that is a problem: consumers with read_committed wait behind it.",
+         1_000, dynamic=True, level=SECURITY_LEVEL),
+    SettingRow("health.disk.free.percent", Kind.INT,
+         "With less free space than this on the disk of the data directory, that is a problem; below a third of it, a "
+         "critical one.", 0, 100, dynamic=True, level=SECURITY_LEVEL),
 )  # fmt: skip
-"""Metrics."""
+"""Metrics and health."""

@@ -20,6 +20,11 @@ class RequestBudget:
     def used_bytes(self) -> int:
         return self._used_bytes
 
+    @property
+    def has_waiters(self) -> bool:
+        """Whether a connection waits for memory."""
+        return bool(self._waiting)
+
     def take(self, size: int, *, held_bytes: int = 0) -> bool:
         """Reserve `size` more bytes for a connection that holds `held_bytes`; False if it must wait.
 

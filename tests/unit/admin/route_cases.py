@@ -57,6 +57,7 @@ ORDERS = {"topic": "orders"}
 OWNER = {"name": EVE[0], "id": "none"}
 
 CASES: dict[str, RouteCase] = {
+    "GET /health": RouteCase(),
     "GET /session": RouteCase(),
     "POST /session": RouteCase(body={"user": EVE[0], "password": EVE[1]}),
     "DELETE /session": RouteCase(),

@@ -40,7 +40,7 @@ def test_every_command_has_help(command):
 @pytest.mark.parametrize(
     "command",
     [
-        *("serve", "produce", "consume", "bench", "doctor", "topic create", "topic alter"),
+        *("serve", "produce", "consume", "bench", "doctor", "health", "topic create", "topic alter"),
         *("cert dev", "cert show"),
         *(f"cluster {name}" for name in ("dev", "status", "drain", "rebalance", "reassign", "throttle")),
     ],
@@ -99,7 +99,7 @@ CONNECTING = {
         "truncate t --yes",
         "shred t --yes",
     ],
-    "": ["produce t", "consume t", "bench"],
+    "": ["produce t", "consume t", "bench", "health"],
     "group": ["list", "describe g", "alter g --set a=b", "reset-offsets g --to-latest", "delete g --yes"],
     "queue": [
         "list",

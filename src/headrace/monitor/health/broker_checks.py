@@ -52,12 +52,9 @@ def _disk(facts: HealthFacts, disk: DiskFacts) -> Iterator[Problem]:
         severity: Severity = "critical" if free < limit * rules.DISK_CRITICAL_FRACTION else "warning"
         text = f"has {size(disk.free_bytes)} ({free:.0%}) left on the disk of {disk.path}."
         yield _of_broker(facts, "disk_full", text, severity)
-    if disk.growth_bytes_per_s is None or disk.growth_bytes_per_s <= 0:
-        return
-    full_in_s = disk.free_bytes / disk.growth_bytes_per_s
-    if full_in_s < rules.DISK_FULL_SOON_S:
-        severity = "critical" if full_in_s <= rules.DISK_FULL_CRITICAL_S else "warning"
-        text = f"will have a full disk in {duration(full_in_s)} at this rate ({size(disk.growth_bytes_per_s)}/s)."
+    if disk.full_in_s is not None and disk.full_in_s < rules.DISK_FULL_SOON_S:
+        severity = "critical" if disk.full_in_s <= rules.DISK_FULL_CRITICAL_S else "warning"
+        text = f"will have a full disk in {duration(disk.full_in_s)} at this rate: {size(disk.free_bytes)} are left."
         yield _of_broker(facts, "disk_filling", text, severity)
 
 

@@ -53,8 +53,8 @@ class DiskFacts(NamedTuple):
     path: str
     total_bytes: int
     free_bytes: int
-    growth_bytes_per_s: float | None = None
-    """How fast it fills, over the last hour at most; None if that is not known yet."""
+    full_in_s: float | None = None
+    """When it is full at the rate of the last minutes; None if it does not fill up."""
 
 
 class CertificateFact(NamedTuple):

@@ -113,7 +113,7 @@ RULES = (
     ),
     HealthRule(
         "disk_filling", ("critical", "warning"), "HeadraceDiskFilling", "A disk will be full soon",
-        "a disk will be full within 24 h at the rate of the last hour; critical within 3 h",
+        "a disk will be full within 24 h at the rate of the last minutes; critical within 3 h",
         "Lower retention (`headrace topic alter TOPIC --set retention.bytes=N`), or enlarge the disk before that.",
         raise_after_s=60, clear_after_s=300, alert_after_s=300,
     ),
