@@ -12,8 +12,8 @@ from confluent_kafka import ShareConsumer
 
 from headrace import Client
 from headrace.cli.errors import CommandFailed
-from headrace.cli.group.offset_reset import ResetTarget
 from headrace.cli.group.run import delete_groups, describe_group, list_all, reset
+from headrace.groups.offset_reset import ResetTarget
 
 from . import raw_client
 from .quick import broker  # noqa: F401

@@ -89,7 +89,7 @@ async def _answer(services: AdminServices, route: AdminRoute, request: Request) 
         request.query_params,
         identity.session,
         request.headers,
-        own_port(request),
+        own_port=own_port(request),
     )
     return await recorded(route, asked)
 
@@ -108,6 +108,9 @@ def _check(services: AdminServices, route: AdminRoute, request: Request, identit
     if needs.access is not Access.CHECKED:
         return
     if route.owner and subject.principal == principal_of(request.path_params[route.owner]):
+        return
+    if needs.actions:
+        services.queue_access.check(subject, needs.operation, request.path_params[needs.parameter], needs.actions)
         return
     operation, resource = needs.operation, needs.resource(request.path_params)
     kind, name = resource.resource_type, resource.name

@@ -26,7 +26,7 @@ _FILTERED_WINDOW = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ScanBounds:
     start: int
     end: int
 
@@ -60,7 +60,7 @@ class Scan:
 
     request: AdminRequest
     topic: str
-    bounds: dict[int, Bounds]
+    bounds: dict[int, ScanBounds]
     positions: dict[int, int]
     wanted: MessageFilter
     has_filter: bool

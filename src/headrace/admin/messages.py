@@ -18,7 +18,7 @@ from msgspec import Meta
 from headrace.admin.errors import AdminError, check_kafka
 from headrace.admin.kafka_requests import EARLIEST, LATEST, ask, leader_of, list_offsets, patiently, topic_image
 from headrace.admin.message_filter import MessageFilter, message_filter
-from headrace.admin.message_scan import Bounds, Found, Scan, in_time_order
+from headrace.admin.message_scan import Found, Scan, ScanBounds, in_time_order
 from headrace.admin.payloads import PayloadDecoder, show
 from headrace.admin.routes import READ_TOPIC, WRITE_TOPIC, AdminReply, AdminRequest, route
 from headrace.model.murmur import partition_of
@@ -162,7 +162,7 @@ def _page(
     return MessagePage(items, cursor, scan.scanned, is_at_edge or len(items) >= query.limit)
 
 
-async def partition_bounds(request: AdminRequest, topic: str, partition: int | None) -> dict[int, Bounds]:
+async def partition_bounds(request: AdminRequest, topic: str, partition: int | None) -> dict[int, ScanBounds]:
     """The first offset and the end of each partition, or of the one that is wanted."""
     count = len(topic_image(request, topic).partitions)
     if partition is not None and partition >= count:
@@ -172,10 +172,12 @@ async def partition_bounds(request: AdminRequest, topic: str, partition: int | N
         raise AdminError(400, "invalid_request", f"{topic} has more than {_MAX_PARTITIONS} partitions: choose one")
     first = await list_offsets(request, {(topic, index): EARLIEST for index in indexes})
     last = await list_offsets(request, {(topic, index): LATEST for index in indexes})
-    return {index: Bounds(first[topic, index].offset, last[topic, index].offset) for index in indexes}
+    return {index: ScanBounds(first[topic, index].offset, last[topic, index].offset) for index in indexes}
 
 
-async def start_positions(request: AdminRequest, topic: str, start: str, bounds: dict[int, Bounds]) -> dict[int, int]:
+async def start_positions(
+    request: AdminRequest, topic: str, start: str, bounds: dict[int, ScanBounds]
+) -> dict[int, int]:
     """Where a scan forwards begins."""
     if start == "earliest":
         return {index: each.start for index, each in bounds.items()}

@@ -1,6 +1,17 @@
 """All routes: importing the modules of the resources registers theirs."""
 
-from headrace.admin import health, messages, session, topics, users  # noqa: F401
+from headrace.admin import (  # noqa: F401
+    groups,
+    health,
+    messages,
+    queue_messages,
+    queues,
+    redrives,
+    session,
+    topics,
+    transactions,
+    users,
+)
 from headrace.admin.routes import ROUTES
 
 ALL_ROUTES = ROUTES

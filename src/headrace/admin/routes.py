@@ -48,6 +48,8 @@ class RouteNeed(NamedTuple):
     kind: ResourceType = ResourceType.CLUSTER
     parameter: str = ""
     access: Access = Access.CHECKED
+    actions: tuple[str, ...] = ()
+    """For a queue: the actions of SQS that its policy may allow or deny."""
 
     def resource(self, parameters: Mapping[str, str]) -> Resource:
         name = CLUSTER_NAME if self.kind is ResourceType.CLUSTER else parameters.get(self.parameter, "")
@@ -57,7 +59,7 @@ class RouteNeed(NamedTuple):
         """As the documentation shows it."""
         if self.access is Access.OPEN:
             return "none"
-        kind = self.kind.name.lower().replace("_", " ")
+        kind = "queue" if self.actions else self.kind.name.lower().replace("_", " ")
         where = f"each {kind} that is listed" if self.access is Access.SHOWN else f"the {kind}"
         return f"{self.operation.name} on {where}"
 
@@ -79,6 +81,15 @@ ALTER_TOPIC = RouteNeed(AclOperation.ALTER, _TOPIC, "topic")
 DELETE_TOPIC = RouteNeed(AclOperation.DELETE, _TOPIC, "topic")
 DESCRIBE_TOPIC_CONFIGS = RouteNeed(AclOperation.DESCRIBE_CONFIGS, _TOPIC, "topic")
 ALTER_TOPIC_CONFIGS = RouteNeed(AclOperation.ALTER_CONFIGS, _TOPIC, "topic")
+
+SHOWN_QUEUES = RouteNeed(AclOperation.DESCRIBE, _TOPIC, access=Access.SHOWN, actions=("ListQueues",))
+CREATE_QUEUE = RouteNeed(AclOperation.CREATE, _TOPIC, access=Access.DELEGATED, actions=("CreateQueue",))
+
+
+def queue_need(operation: AclOperation, *actions: str) -> RouteNeed:
+    """A permission on the queue that the path names: by ACLs, since a queue is a topic, or by its policy."""
+    return RouteNeed(operation, _TOPIC, "queue", actions=actions)
+
 
 SHOWN_GROUPS = RouteNeed(AclOperation.DESCRIBE, _GROUP, access=Access.SHOWN)
 DESCRIBE_GROUP = RouteNeed(AclOperation.DESCRIBE, _GROUP, "group")
@@ -111,6 +122,8 @@ class AdminRequest:
     session: Session | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     """By their names in lower case."""
+    is_live: bool = False
+    """For a live view: of a history only the newest point is wanted."""
     own_port: int = 0
     """The port at which the client reached this broker."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from headrace.admin.kafka_calls import KafkaCalls
 from headrace.admin.payloads import NoDecoder, PayloadDecoder
+from headrace.admin.queue_permissions import QueuePermissions
 from headrace.admin.sessions import SessionStore
 from headrace.admin.streams import StreamLimits
 from headrace.cluster.access import AccessControl
@@ -34,6 +35,7 @@ class AdminServices:
     """The problems of the cluster."""
     kafka: KafkaCalls
     queues: QueueService
+    queue_access: QueuePermissions
     sessions: SessionStore
     decoder: PayloadDecoder = field(default_factory=NoDecoder)
     """Decodes payloads that have a schema."""

@@ -31,10 +31,12 @@ class ByteStream:
     pieces: AsyncIterator[bytes]
 
 
-def event(name: str, data: bytes, event_id: int | None = None) -> bytes:
+def event(data: bytes, *, name: str = "", event_id: int | None = None) -> bytes:
     """One server-sent event. JSON has no line breaks, so the data is one line."""
     head = b"" if event_id is None else b"id: %d\n" % event_id
-    return b"%bevent: %b\ndata: %b\n\n" % (head, name.encode(), data)
+    if name:
+        head += b"event: %b\n" % name.encode()
+    return b"%bdata: %b\n\n" % (head, data)
 
 
 class StreamResponse(Response):

@@ -1,5 +1,6 @@
 """Topics: the list, one with its partitions, its settings; created, extended and deleted."""
 
+from operator import attrgetter
 from types import ModuleType
 from typing import Annotated, Any
 
@@ -7,10 +8,10 @@ import msgspec
 from msgspec import Meta
 
 from headrace.admin import settings
-from headrace.admin.errors import check_kafka
+from headrace.admin.errors import AdminError, check_kafka
+from headrace.admin.history import HistoryView, history_of
 from headrace.admin.kafka_requests import ask, topic_image
-from headrace.admin.messages import partition_bounds
-from headrace.admin.pages import Page, PageQuery, page_of
+from headrace.admin.pages import Listing, Page, PageQuery
 from headrace.admin.routes import (
     ALTER_TOPIC,
     ALTER_TOPIC_CONFIGS,
@@ -25,10 +26,9 @@ from headrace.admin.routes import (
 )
 from headrace.admin.settings import ChangedSettings, SettingChanges, SettingEntry
 from headrace.model.acls import ResourceType
-from headrace.model.image import ClusterImage, TopicImage
+from headrace.monitor.snapshots import UNKNOWN_OFFSET, PartitionStat, TopicStat
 from headrace.protocol.codec import make
 from headrace.protocol.units import from_ms
-from headrace.queues.catalog import is_queue
 
 _CREATE_TOPICS, _DELETE_TOPICS, _CREATE_PARTITIONS = 19, 20, 37
 _DEFAULT = -1
@@ -41,10 +41,23 @@ class TopicEntry(msgspec.Struct, frozen=True):
     is_queue: bool
     partitions: int
     replicas: int
+    size_bytes: int
+    """Of the leaders' replicas."""
+    messages: int
+    messages_in_per_s: float
+    bytes_in_per_s: float
+    messages_out_per_s: float
+    bytes_out_per_s: float
+    groups: int
+    """Groups that have committed offsets in it."""
+    lag_messages_max: int | None
+    lag_seconds_max: float | None
     under_replicated: int
     """How many partitions have replicas that are not in sync."""
     offline: int
     """How many partitions have no leader."""
+    unknown: int
+    """How many partitions are missing in the sums, because their brokers have not answered."""
 
 
 class TopicPartitionView(msgspec.Struct, frozen=True):
@@ -56,7 +69,20 @@ class TopicPartitionView(msgspec.Struct, frozen=True):
     isr: list[int]
     start_offset: int | None
     end_offset: int | None
-    """Null while the partition has no leader."""
+    """The high watermark; null, as the others, if no leader has answered."""
+    last_stable_offset: int | None
+    size_bytes: int
+    messages_in_per_s: float
+    bytes_in_per_s: float
+    bytes_out_per_s: float
+
+
+class TopicGroupView(msgspec.Struct, frozen=True):
+    group: str
+    type: str
+    state: str
+    lag_messages: int | None
+    lag_seconds: float | None
 
 
 class TopicView(msgspec.Struct, frozen=True):
@@ -64,10 +90,19 @@ class TopicView(msgspec.Struct, frozen=True):
     topic_id: str
     is_internal: bool
     is_queue: bool
+    is_encrypted: bool
     replicas: int
+    size_bytes: int
+    messages: int
+    messages_in_per_s: float
+    bytes_in_per_s: float
+    messages_out_per_s: float
+    bytes_out_per_s: float
     under_replicated: int
     offline: int
     partitions: list[TopicPartitionView]
+    groups: list[TopicGroupView]
+    history: HistoryView
 
 
 class TopicQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
@@ -77,63 +112,110 @@ class TopicQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
     """Whether queues are listed."""
 
 
+def _entry(found: TopicStat) -> TopicEntry:
+    return TopicEntry(
+        name=found.name,
+        is_internal=found.is_internal,
+        is_queue=found.is_queue,
+        partitions=found.partitions,
+        replicas=found.replicas,
+        size_bytes=found.size_bytes,
+        messages=found.messages,
+        messages_in_per_s=found.rates.messages_in_per_s,
+        bytes_in_per_s=found.rates.bytes_in_per_s,
+        messages_out_per_s=found.rates.messages_out_per_s,
+        bytes_out_per_s=found.rates.bytes_out_per_s,
+        groups=found.groups,
+        lag_messages_max=found.lag_messages_max,
+        lag_seconds_max=found.lag_seconds_max,
+        under_replicated=found.under_replicated,
+        offline=found.offline,
+        unknown=found.unknown,
+    )
+
+
+_TOPICS: Listing[TopicStat, TopicEntry] = Listing(
+    TopicEntry,
+    _entry,
+    name="name",
+    values={
+        "messages_in_per_s": attrgetter("rates.messages_in_per_s"),
+        "bytes_in_per_s": attrgetter("rates.bytes_in_per_s"),
+        "messages_out_per_s": attrgetter("rates.messages_out_per_s"),
+        "bytes_out_per_s": attrgetter("rates.bytes_out_per_s"),
+    },
+)
+
+
 @route("GET", "/topics", needs=SHOWN_TOPICS, query=TopicQuery, answer=Page[TopicEntry])
 async def list_topics(request: AdminRequest) -> AdminReply:
-    """The topics of the cluster."""
-    query, image = request.query(TopicQuery), request.services.metadata.image
-    entries = [
-        _entry(image, topic)
-        for name, topic in image.topics.items()
-        if (query.internal or not topic.is_internal)
-        and (query.queues or not is_queue(topic))
-        and request.shows(ResourceType.TOPIC, name)
+    """The topics of the cluster, with sizes, rates and the lag of their groups."""
+    query = request.query(TopicQuery)
+    shown = [
+        each
+        for each in await request.services.monitor.topics()
+        if (query.internal or not each.is_internal)
+        and (query.queues or not each.is_queue)
+        and request.shows(ResourceType.TOPIC, each.name)
     ]
-    return AdminReply(page_of(entries, query, name="name"))
-
-
-def _entry(image: ClusterImage, topic: TopicImage) -> TopicEntry:
-    return TopicEntry(
-        name=topic.name,
-        is_internal=topic.is_internal,
-        is_queue=is_queue(topic),
-        partitions=len(topic.partitions),
-        replicas=max((len(each.replicas) for each in topic.partitions), default=0),
-        under_replicated=sum(len(each.isr) < len(each.replicas) for each in topic.partitions),
-        offline=sum(not image.is_alive(each.leader) for each in topic.partitions),
-    )
+    return AdminReply(_TOPICS.page(shown, query))
 
 
 @route("GET", "/topics/{topic}", needs=DESCRIBE_TOPIC, answer=TopicView)
 async def describe_topic(request: AdminRequest) -> AdminReply:
-    """A topic with its partitions."""
-    name, image = request.parameters["topic"], request.services.metadata.image
+    """A topic with its partitions, the groups that read it, and its last hour."""
+    name = request.parameters["topic"]
     topic = topic_image(request, name)
-    found = _entry(image, topic)
-    bounds = await partition_bounds(request, name, None)
-    partitions = [
-        TopicPartitionView(
-            partition=index,
-            leader=each.leader,
-            leader_epoch=each.leader_epoch,
-            replicas=list(each.replicas),
-            isr=list(each.isr),
-            start_offset=bounds[index].start if index in bounds else None,
-            end_offset=bounds[index].end if index in bounds else None,
-        )
-        for index, each in enumerate(topic.partitions)
-    ]
+    found = await request.services.monitor.topic(name)
+    if found is None:
+        raise AdminError(404, "unknown_topic", f"there is no topic {name}")
+    stat = found.stat
     return AdminReply(
         TopicView(
-            name=found.name,
+            name=name,
             topic_id=str(topic.topic_id),
-            is_internal=found.is_internal,
-            is_queue=found.is_queue,
-            replicas=found.replicas,
-            under_replicated=found.under_replicated,
-            offline=found.offline,
-            partitions=partitions,
+            is_internal=stat.is_internal,
+            is_queue=stat.is_queue,
+            is_encrypted=topic.topic_id in request.services.metadata.image.data_keys,
+            replicas=stat.replicas,
+            size_bytes=stat.size_bytes,
+            messages=stat.messages,
+            messages_in_per_s=stat.rates.messages_in_per_s,
+            bytes_in_per_s=stat.rates.bytes_in_per_s,
+            messages_out_per_s=stat.rates.messages_out_per_s,
+            bytes_out_per_s=stat.rates.bytes_out_per_s,
+            under_replicated=stat.under_replicated,
+            offline=stat.offline,
+            partitions=[_partition(each) for each in found.partitions],
+            groups=[
+                TopicGroupView(each.group, each.kind, each.state, each.lag_messages, each.lag_seconds)
+                for each in found.groups
+                if request.shows(ResourceType.GROUP, each.group)
+            ],
+            history=await history_of(request, "topic", name),
         )
     )
+
+
+def _partition(found: PartitionStat) -> TopicPartitionView:
+    return TopicPartitionView(
+        partition=found.partition,
+        leader=found.leader,
+        leader_epoch=found.leader_epoch,
+        replicas=list(found.replicas),
+        isr=list(found.isr),
+        start_offset=known_offset(found.start_offset),
+        end_offset=known_offset(found.end_offset),
+        last_stable_offset=known_offset(found.last_stable_offset),
+        size_bytes=found.size_bytes,
+        messages_in_per_s=found.rates.messages_in_per_s,
+        bytes_in_per_s=found.rates.bytes_in_per_s,
+        bytes_out_per_s=found.rates.bytes_out_per_s,
+    )
+
+
+def known_offset(offset: int) -> int | None:
+    return None if offset == UNKNOWN_OFFSET else offset
 
 
 class NewTopic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -34,6 +34,7 @@ from headrace.app.http.probes import HEALTH_PATH, READY_PATH, Probes
 from headrace.app.http.server import HttpServer
 from headrace.app.metrics import start_metrics
 from headrace.app.node import Node, NodeDependencies
+from headrace.app.queue_permissions import SqsPermissions
 from headrace.app.readiness import Readiness
 from headrace.app.secured_home import RunningBroker, forget_running, write_running
 from headrace.config.address import EVERY_ADDRESS, is_loopback
@@ -252,6 +253,7 @@ class BrokerApp:
             health,
             ForwardedCalls(services, services.peers),
             services.queues,
+            SqsPermissions(self._queue_access(services), services.queues),
             SessionStore(
                 services.clock.monotonic_ms,
                 services.security.user,
@@ -260,12 +262,16 @@ class BrokerApp:
             ),
         )
 
+    def _queue_access(self, services: Services) -> QueueAccess:
+        settings = self.settings
+        return QueueAccess(services.security, settings.sqs_account_id, settings.sqs_region, services.clock.wall_ms)
+
     def _sqs_endpoint(self, services: Services) -> SqsEndpoint:
         settings, metadata = self.settings, services.metadata
         deletions = RecentDeletions(services.clock.monotonic_ms, lambda: metadata.settings.sqs_recreate_wait_ms)
         metadata.subscribe(deletions.image_changed)
         account, region, wall_ms = settings.sqs_account_id, settings.sqs_region, services.clock.wall_ms
-        access = QueueAccess(services.security, account, region, wall_ms)
+        access = self._queue_access(services)
         realm = Realm(services.queues, account, region, deletions, wall_ms, access, SqsAudit(services.security.audit))
         address = settings.http_address
         is_local = address is not None and address.host not in EVERY_ADDRESS and is_loopback(address.host)

@@ -3,7 +3,7 @@
 import json
 import ssl
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPSConnection
 from typing import Any, NamedTuple
@@ -75,9 +75,12 @@ def administered(monkeypatch: pytest.MonkeyPatch, **settings: object) -> Iterato
 
 
 @contextmanager
-def secured(monkeypatch: pytest.MonkeyPatch, **settings: object) -> Iterator[Broker]:
-    """The same with authorization on."""
+def secured(
+    monkeypatch: pytest.MonkeyPatch, prepare: Callable[[Broker], None] = lambda _: None, **settings: object
+) -> Iterator[Broker]:
+    """The same with authorization on; `prepare` is called before."""
     with administered(monkeypatch, **settings) as broker:
+        prepare(broker)
         with Cluster(broker.bootstrap) as cluster:
             cluster.alter_settings(ConfigResource.BROKER, "", {"authorization.enable": "true"})
         yield broker

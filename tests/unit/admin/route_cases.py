@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from confluent_kafka import Consumer, Producer, TopicPartition
+
 from headrace.testing import Broker
 
 from .api import ADMIN, EVE, call
@@ -35,6 +37,53 @@ def prepare(broker: Broker) -> None:
     done(broker, "POST", "/topics", {"name": "orders", "partitions": 2})
     for number in range(3):
         done(broker, "POST", "/topics/orders/messages", {"key": f"k{number}", "value": f'{{"number": {number}}}'})
+    done(broker, "POST", "/queues", {"name": "dead"})
+    done(broker, "POST", "/queues", {"name": "jobs", "settings": {"dead.letter": "dead", "max.receives": "3"}})
+    done(broker, "POST", "/queues/jobs/messages", {"body": "tea"})
+    new_group(broker, "billing")
+
+
+def new_group(broker: Broker, name: str = "") -> dict[str, str]:
+    name = name or f"group-{next(_numbers)}"
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": name})
+    try:
+        consumer.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
+    finally:
+        consumer.close()
+    return {"group": name}
+
+
+def new_transaction(broker: Broker) -> dict[str, str]:
+    """A transaction that stays open."""
+    name = f"transaction-{next(_numbers)}"
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("orders", b"open")
+    producer.flush(30)
+    return {"transactional_id": name}
+
+
+def new_queue(broker: Broker) -> dict[str, str]:
+    name = f"queue-{next(_numbers)}"
+    done(broker, "POST", "/queues", {"name": name})
+    return {"queue": name}
+
+
+def new_dead_letters(broker: Broker) -> dict[str, str]:
+    """The dead-letter queue of another queue, without a redrive."""
+    name = new_queue(broker)["queue"]
+    done(broker, "POST", "/queues", {"name": f"{name}-source", "settings": {"dead.letter": name, "max.receives": "3"}})
+    return {"queue": name}
+
+
+def new_redrive(broker: Broker) -> dict[str, str]:
+    """A redrive that is slow enough to be cancelled."""
+    name = new_dead_letters(broker)["queue"]
+    for _ in range(20):
+        done(broker, "POST", f"/queues/{name}/messages", {"body": "stuck"})
+    done(broker, "POST", f"/queues/{name}/redrive", {"to": f"{name}-source", "rate": 1})
+    return {"queue": name}
 
 
 def new_topic(broker: Broker) -> dict[str, str]:
@@ -54,6 +103,7 @@ def fewer_keys(broker: Broker) -> None:
 
 
 ORDERS = {"topic": "orders"}
+JOBS = {"queue": "jobs"}
 OWNER = {"name": EVE[0], "id": "none"}
 
 CASES: dict[str, RouteCase] = {
@@ -72,6 +122,24 @@ CASES: dict[str, RouteCase] = {
     "POST /topics/{topic}/partitions": RouteCase(ORDERS, body={"count": 3, "dry_run": True}),
     "GET /topics/{topic}/settings": RouteCase(ORDERS),
     "PATCH /topics/{topic}/settings": RouteCase(ORDERS, body={"set": {"retention.ms": "60000"}}),
+    "GET /groups": RouteCase(),
+    "GET /groups/{group}": RouteCase({"group": "billing"}),
+    "POST /groups/{group}/reset": RouteCase({"group": "billing"}, body={"to": "latest", "dry_run": True}),
+    "DELETE /groups/{group}": RouteCase({"group": ""}, before=new_group),
+    "GET /queues": RouteCase(),
+    "POST /queues": RouteCase(body={"name": "jobs"}),
+    "GET /queues/{queue}": RouteCase(JOBS),
+    "PATCH /queues/{queue}/settings": RouteCase(JOBS, body={"set": {"visibility.timeout.ms": "5000"}}),
+    "GET /queues/{queue}/messages": RouteCase(JOBS, query="?limit=3"),
+    "POST /queues/{queue}/messages": RouteCase(JOBS, body={"body": "tea"}),
+    "POST /queues/{queue}/purge": RouteCase({"queue": ""}, before=new_queue),
+    "GET /queues/{queue}/redrive": RouteCase({"queue": "dead"}),
+    "POST /queues/{queue}/redrive": RouteCase({"queue": ""}, body={}, before=new_dead_letters),
+    "DELETE /queues/{queue}/redrive": RouteCase({"queue": ""}, before=new_redrive),
+    "DELETE /queues/{queue}": RouteCase({"queue": ""}, before=new_queue),
+    "GET /transactions": RouteCase(before=new_transaction),
+    "POST /transactions/{transactional_id}/abort": RouteCase({"transactional_id": ""}, before=new_transaction),
+    "GET /producers": RouteCase(query="?topic=orders"),
     "GET /topics/{topic}/messages": RouteCase(ORDERS, query="?from=earliest&limit=2"),
     "POST /topics/{topic}/messages": RouteCase(ORDERS, body={"value": "tea"}),
 }

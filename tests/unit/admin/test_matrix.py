@@ -12,6 +12,7 @@ from headrace.admin.door import admin_door
 from headrace.admin.reference import with_table
 from headrace.admin.resources import ALL_ROUTES
 from headrace.admin.routes import PREFIX, Access, AdminHandler, AdminRoute, RouteNeed, route
+from headrace.model.users import ANONYMOUS
 from headrace.testing import Broker
 
 from .api import ADMIN, BOB, EVE, Account, ApiAnswer, call, secured
@@ -25,8 +26,9 @@ DONE = (200, 201, 202, 204)
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    with pytest.MonkeyPatch.context() as patch, secured(patch) as one:
-        prepare(one)
+    # Clients of Kafka stay anonymous, and prepare what requests are about.
+    settings = {"super.users": ANONYMOUS}
+    with pytest.MonkeyPatch.context() as patch, secured(patch, prepare, **settings) as one:
         yield one
 
 

@@ -131,10 +131,10 @@ def reset_offsets(
     * `headrace group reset-offsets billing --topic orders --to-datetime '2h ago' --execute`
     * `headrace group reset-offsets billing --topic orders:0,3 --shift-by -10 --execute`
     """
-    from headrace.cli.group.offset_reset import ResetTarget
     from headrace.cli.group.run import print_moves, reset
     from headrace.cli.output import print_json
     from headrace.cli.times import parse_time
+    from headrace.groups.offset_reset import ResetTarget
 
     chosen = [to_earliest, to_latest, to_datetime is not None, to_offset is not None, shift_by is not None]
     if sum(chosen) != 1:

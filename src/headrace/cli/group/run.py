@@ -9,11 +9,12 @@ from confluent_kafka.admin import OffsetSpec
 from headrace.cli.admin import REQUEST_TIMEOUT_S, Admin
 from headrace.cli.cluster.view import connected
 from headrace.cli.errors import CommandFailed
-from headrace.cli.group.offset_reset import Bounds, OffsetMove, ResetTarget, new_offset, parse_topic
+from headrace.cli.group.offset_reset import parse_topic
 from headrace.cli.group.share import describe_share, set_started, share_group, started
 from headrace.cli.group.streams import state_word, streams_group
 from headrace.cli.names import nearest, no_such
 from headrace.cli.output import count, setting_text, table
+from headrace.groups.offset_reset import Bounds, OffsetMove, ResetTarget, new_offset
 from headrace.wire import Unsupported
 
 Where = tuple[str, int]

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.cli.errors import CommandFailed
-from headrace.cli.group.offset_reset import OffsetMove
 from headrace.cli.output import count
+from headrace.groups.offset_reset import OffsetMove
 from headrace.wire import Cluster, ShareGroupInfo, WireError
 
 Where = tuple[str, int]

@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.cli.errors import BadArgument
-from headrace.cli.group.offset_reset import Bounds, ResetTarget, new_offset, parse_topic
+from headrace.cli.group.offset_reset import parse_topic
+from headrace.groups.offset_reset import Bounds, ResetTarget, new_offset
 
 HELD = Bounds(first=10, end=50)
 
