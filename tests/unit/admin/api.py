@@ -76,11 +76,12 @@ def administered(monkeypatch: pytest.MonkeyPatch, **settings: object) -> Iterato
 
 @contextmanager
 def secured(
-    monkeypatch: pytest.MonkeyPatch, prepare: Callable[[Broker], None] = lambda _: None, **settings: object
+    monkeypatch: pytest.MonkeyPatch, *prepare: Callable[[Broker], None], **settings: object
 ) -> Iterator[Broker]:
     """The same with authorization on; `prepare` is called before."""
     with administered(monkeypatch, **settings) as broker:
-        prepare(broker)
+        for each in prepare:
+            each(broker)
         with Cluster(broker.bootstrap) as cluster:
             cluster.alter_settings(ConfigResource.BROKER, "", {"authorization.enable": "true"})
         yield broker
