@@ -32,7 +32,7 @@ from headrace.app.http.doors import HttpDoors
 from headrace.app.http.exchange import AsgiApp
 from headrace.app.http.probes import HEALTH_PATH, READY_PATH, Probes
 from headrace.app.http.server import HttpServer
-from headrace.app.metrics import start_metrics
+from headrace.app.metrics import BrokerMetrics
 from headrace.app.node import Node, NodeDependencies
 from headrace.app.queue_permissions import SqsPermissions
 from headrace.app.readiness import Readiness
@@ -82,6 +82,7 @@ class BrokerApp:
         self._data_dir: DataDir | None = None
         self._tls: ReloadingTls | None = None
         self._services: Services | None = None
+        self._metrics = BrokerMetrics()
         self._readiness: Readiness | None = None
         self._node: Node | None = None
 
@@ -192,8 +193,8 @@ class BrokerApp:
         http = AsyncExitStack()
         undo.push_async_callback(http.aclose)
         await self._listen_http(services, health, http)
-        server = KafkaServer(services, self._tls)
-        health.source.is_budget_used_up = lambda: server.budget.has_waiters
+        server = self._metrics.kafka_server = KafkaServer(services, self._tls)
+        health.source.is_budget_used_up = lambda: server.budget.waiting_count > 0
         bound = self._bound = await server.start()
         undo.push_async_callback(server.stop, self.settings.shutdown_timeout_ms / 1000)
         undo.push_async_callback(http.aclose)
@@ -223,13 +224,14 @@ class BrokerApp:
         by_prefix: dict[str, AsgiApp] = {
             PREFIX: admin_door(admin),
             UI_PREFIX: DashboardDoor(),
-            METRICS_PATH: MetricsDoor(admin, start_metrics(services, health, self.cluster_id, undo)),
+            METRICS_PATH: MetricsDoor(admin, self._metrics.start(services, health, self.cluster_id, undo)),
             HEALTH_PATH: probes,
             READY_PATH: probes,
         }
         doors = HttpDoors(by_prefix, endpoint, browsers=to_dashboard())
         context = self._tls.server_context(alpn=ALPN_HTTP) if self._tls and self.settings.http_uses_tls else None
         server = HttpServer(self.settings, doors, context)
+        self._metrics.http_server, self._metrics.bodies = server, endpoint.bodies
         self._http_endpoint = await server.start(address, may_move=not self.settings.http_listen)
         undo.push_async_callback(server.stop, self.settings.shutdown_timeout_ms / 1000)
         undo.push_async_callback(endpoint.stop)
@@ -283,7 +285,8 @@ class BrokerApp:
             lambda: ensure_authenticator(settings, services),
             lambda: metadata.settings.connection_failed_authentication_delay_ms,
         )
-        endpoint = SqsEndpoint(realm, keys, BodyBudget(settings.queued_max_request_bytes), login)
+        meter = self._metrics.actions if settings.metrics_enable else None
+        endpoint = SqsEndpoint(realm, keys, BodyBudget(settings.queued_max_request_bytes), login, meter=meter)
         # After `services.security`, which has subscribed before.
         metadata.subscribe(lambda _, __: endpoint.recheck())
         return endpoint

@@ -34,6 +34,7 @@ from headrace.kafka.audit_topic import AuditTopic
 from headrace.kafka.departures import Departures
 from headrace.kafka.fetch_sessions import FetchSessions
 from headrace.kafka.recompression import Recompressor
+from headrace.kafka.request_meter import KafkaRequestMeter
 from headrace.kafka.services import Services
 from headrace.kafka.share_sessions import ShareSessions
 from headrace.model.errors import SettingsError, StartupError
@@ -41,6 +42,7 @@ from headrace.model.features import LATEST_LEVEL
 from headrace.model.image import Endpoint
 from headrace.monitor.monitor import Monitor, MonitoredParts
 from headrace.monitor.pipelines.service import PipelineReports
+from headrace.observe.traffic import TrafficTable
 from headrace.queues.service import QueueService
 from headrace.queues.share.service import ShareLocator
 from headrace.replication.fetchers import Fetchers
@@ -149,7 +151,8 @@ class Node:
                 metadata.image.feature_level,
                 LATEST_LEVEL,
             )
-        partitions = PartitionTable(lambda: metadata.image)
+        traffic = TrafficTable() if settings.metrics_enable else None
+        partitions = PartitionTable(lambda: metadata.image, traffic=traffic)
         logs = await self._open_log_manager(partitions)
         flusher = dependencies.make_flusher(lambda _, error: logs.fail(error))
         undo.push_async_callback(flusher.stop)
@@ -385,6 +388,7 @@ class Node:
                 1: transactions.coordinator,
                 2: ShareLocator(queues.state.coordinator),
             },
+            meter=KafkaRequestMeter() if settings.metrics_enable else None,
             leader_throttle=Throttle(lambda: metadata.settings.leader_replication_throttled_rate, clock.monotonic_ms()),
             # Under a new lease, until admission, its leadership may date from before the old lease was lost.
             is_certain=lambda: membership is None or (membership.is_admitted and membership.is_lease_live()),

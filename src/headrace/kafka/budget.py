@@ -21,9 +21,13 @@ class RequestBudget:
         return self._used_bytes
 
     @property
-    def has_waiters(self) -> bool:
-        """Whether a connection waits for memory."""
-        return bool(self._waiting)
+    def limit_bytes(self) -> int:
+        return self._limit_bytes
+
+    @property
+    def waiting_count(self) -> int:
+        """The number of connections that wait for memory."""
+        return len(self._waiting)
 
     def take(self, size: int, *, held_bytes: int = 0) -> bool:
         """Reserve `size` more bytes for a connection that holds `held_bytes`; False if it must wait.

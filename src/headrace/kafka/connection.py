@@ -19,9 +19,10 @@ from headrace.kafka.audited import route
 from headrace.kafka.authentication import Authentication, Stage
 from headrace.kafka.connection_host import ConnectionHost
 from headrace.kafka.connection_state import ConnectionState, Phase
-from headrace.kafka.dispatch import Answer, Context, Peer
+from headrace.kafka.dispatch import Answer, Context, NoAnswer, Peer, Raw
 from headrace.kafka.login import authenticate
 from headrace.kafka.outbox import Outbox, Part, outbox_for
+from headrace.kafka.request_meter import FETCH
 from headrace.model.errors import ProtocolError
 from headrace.observe.request_mark import mark_task, thread_mark
 from headrace.protocol.codec import api_name, peek_api, read_request_header
@@ -54,6 +55,7 @@ class Connection(asyncio.BufferedProtocol):
         "_last_active_ms",
         "_listener",
         "_mark",
+        "_meter",
         "_opened_ms",
         "_out",
         "_out_bytes",
@@ -61,16 +63,19 @@ class Connection(asyncio.BufferedProtocol):
         "_peer",
         "_promised_bytes",
         "_queue",
+        "_received_ms",
         "_reserved_bytes",
         "_scheduled_send",
         "_slots",
         "_state",
+        "_timed",
         "_transport",
         "_unsent_bytes",
     )
 
     def __init__(self, host: ConnectionHost, max_frame_bytes: int, listener: KafkaListener) -> None:
         self._host = host
+        self._meter = host.meter
         self._listener = listener
         self._state = ConnectionState()
         self._mark = thread_mark()
@@ -88,10 +93,14 @@ class Connection(asyncio.BufferedProtocol):
         self._promised_bytes = 0
         self._out: list[Part] = []
         self._out_bytes = 0
+        self._timed: list[AnswerSlot] = []
+        """The requests whose answers are in `_out`, if they are timed."""
         self._scheduled_send: asyncio.Handle | None = None
         self._unsent_bytes = 0
         self._last_active_ms = 0.0
         """When bytes were last received, or sent to a client that reads slowly."""
+        self._received_ms = 0.0
+        """When bytes were last received. Reading pauses while requests are queued: this is when they came."""
         self._frame_began_ms = 0.0
         """When the partly received frame began to arrive, or reading last resumed."""
 
@@ -140,7 +149,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._frames.window() if self._frames.wants_window else self._host.scratch
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._last_active_ms = self._host.now_ms()
+        self._last_active_ms = self._received_ms = self._host.now_ms()
         frames = self._frames
         if not frames.is_inside_frame:
             self._frame_began_ms = self._last_active_ms
@@ -167,6 +176,15 @@ class Connection(asyncio.BufferedProtocol):
     def subject(self) -> Subject:
         """The client of the connection, as far as it is known."""
         return UNKNOWN if self._peer is None else self._peer.subject
+
+    @property
+    def listener_name(self) -> str:
+        return self._listener.name
+
+    @property
+    def unanswered_count(self) -> int:
+        """The number of requests in flight."""
+        return len(self._slots)
 
     @property
     def is_idle(self) -> bool:
@@ -288,6 +306,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         slot = AnswerSlot()
         self._slots.append(slot)
+        if self._meter is not None:
+            slot.begun_ms = self._host.now_ms()
         found = route(key, version)
         if found is None:
             refused = refusal(frame, key, version, correlation_id)
@@ -297,8 +317,13 @@ class Connection(asyncio.BufferedProtocol):
         handler, read, flexible = found
         header = read_request_header(frame, flexible=flexible)
         assert self._peer is not None
+        if (meter := self._meter) is not None:
+            slot.received_ms = self._received_ms
+            slot.kind = meter.follower_fetches if key == FETCH and self._peer.is_follower else meter.api(key)
         self._mark.request = context = Context(header, self._peer, self._host.services)
         result = handler(context, read(frame, header))
+        if slot.kind is not None:
+            slot.handled_ms = slot.ready_ms = self._host.now_ms()
         if isinstance(result, CoroutineType):
             self._state.block()
             self._host.spawn(self._serve(slot, context, frame, result))
@@ -307,7 +332,7 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(result, Deferred):
             self._await_answer(slot, context, result)
         else:
-            self._answer(slot, encode_answer(context, result))
+            self._answer(slot, self._encoded(slot, context, result))
             if authentication is not None:
                 self._note_authentication(authentication)
 
@@ -360,6 +385,7 @@ class Connection(asyncio.BufferedProtocol):
             mark.request = None
             self._state.unblock()
             self._release(frame)
+        slot.handled_ms = self._host.now_ms()
         if isinstance(answer, Deferred):
             self._await_answer(slot, context, answer)
             self._pump()
@@ -377,7 +403,8 @@ class Connection(asyncio.BufferedProtocol):
         if slot.deferred is not None:
             self._promised_bytes -= slot.deferred.size_bytes
         try:
-            buffers = encode_answer(context, answer)
+            slot.ready_ms = self._host.now_ms()
+            buffers = self._encoded(slot, context, answer)
         except Exception:
             name = api_name(context.header.api_key)
             log.exception("the answer to %s cannot be written", name, extra={"request": context})
@@ -391,6 +418,11 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- answers
 
+    def _encoded(self, slot: AnswerSlot, context: Context, answer: Answer) -> Sequence[Part]:
+        if slot.kind is not None and self._meter is not None and not isinstance(answer, Raw | NoAnswer):
+            self._meter.note_errors(slot.kind, answer)
+        return encode_answer(context, answer)
+
     def _answer(self, slot: AnswerSlot, buffers: Sequence[Part]) -> None:
         """Fill the slot, and send every answer that is next in order."""
         slot.buffers = buffers
@@ -401,7 +433,10 @@ class Connection(asyncio.BufferedProtocol):
             return
         out = self._out
         while slots and (ready := slots[0].buffers) is not None:
-            self._held_bytes -= slots.popleft().size
+            done = slots.popleft()
+            self._held_bytes -= done.size
+            if done.kind is not None:
+                self._timed.append(done)
             if not ready:
                 continue
             size = sum(map(len, ready))
@@ -424,8 +459,17 @@ class Connection(asyncio.BufferedProtocol):
             self._outbox.send(out)
             if self._outbox is not None and self._outbox.is_full:
                 self._regulate()
+        if self._timed:
+            self._end_timing()
         if not self._slots and self._state.phase is not _SERVING:
             self._host.drained()
+
+    def _end_timing(self) -> None:
+        timed, self._timed = self._timed, []
+        now_ms = self._host.now_ms()
+        for slot in timed:
+            if slot.kind is not None:
+                slot.kind.record(slot.received_ms, slot.begun_ms, slot.handled_ms, slot.ready_ms, now_ms)
 
     # -- backpressure
 

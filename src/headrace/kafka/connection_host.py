@@ -1,12 +1,13 @@
 """The interface of the server that a connection uses."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.config.listeners import KafkaListener
 from headrace.kafka.budget import RequestBudget
 from headrace.kafka.dispatch import Peer
+from headrace.kafka.request_meter import KafkaRequestMeter
 from headrace.kafka.services import Services
 from headrace.runtime.buffers import BufferPool
 
@@ -22,6 +23,10 @@ class ConnectionHost(Protocol):
     scratch: memoryview
     buffers: BufferPool
     max_in_flight: int
+    meter: KafkaRequestMeter | None
+    """Counts and times requests; None if they are not."""
+    now_ms: Callable[[], float]
+    """A monotonic clock. An attribute, since it is called several times for each request."""
 
     def opened(self, connection: "Connection", transport: asyncio.Transport, listener: KafkaListener) -> Peer | None:
         """Admit the connection, or refuse it with None."""
@@ -35,4 +40,3 @@ class ConnectionHost(Protocol):
     def closed(self, connection: "Connection") -> None: ...
     def drained(self) -> None: ...
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None: ...
-    def now_ms(self) -> float: ...

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from headrace.kafka.dispatch import Context
+from headrace.kafka.dispatch import Context, Delivered
 from headrace.kafka.fetch import NO_REPLICA, READ_COMMITTED, PartitionSlice, hosted_partition
 from headrace.kafka.fetch_sessions import FetchPlan, PartitionFetch, PartitionKey
 from headrace.kafka.grants import Grants
@@ -102,7 +102,16 @@ class FetchingConsumer:
         *,
         at_least_one: bool,
     ) -> Slice | None:
+        delivered = self._ctx.peer.delivered
+        if delivered:
+            self._count_delivered(partition, delivered.pop(partition, None), offset)
         return partition.slice(offset, max_bytes, committed=self._committed, at_least_one=at_least_one)
+
+    @staticmethod
+    def _count_delivered(partition: Partition, delivered: Delivered | None, offset: int) -> None:
+        """Count the records of the previous fetch, now that its consumer goes on from `offset`."""
+        if delivered is not None and delivered.offset < offset <= delivered.limit and partition.traffic is not None:
+            partition.traffic.messages_out += offset - delivered.offset
 
     def must_be_answered(self) -> bool:
         return not self._plan.wanted
@@ -122,4 +131,13 @@ class FetchingConsumer:
         return False
 
     def note_answered(self, found: Sequence[PartitionSlice]) -> None:
-        """No-op: a consumer has no state besides its session."""
+        """Count bytes and records: those of a slice whose last batch may be cut off when the consumer goes on."""
+        for item, (_, wanted) in zip(found, self._plan.wanted, strict=True):
+            cut, partition = item.slice, item.partition
+            if cut is None or partition is None or (traffic := partition.traffic) is None:
+                continue
+            traffic.bytes_out += cut.length
+            if cut.end_offset >= 0:
+                traffic.messages_out += cut.end_offset - wanted.offset
+            else:
+                self._ctx.peer.delivered[partition] = Delivered(wanted.offset, partition.high_watermark)

@@ -26,6 +26,7 @@ from headrace.model.acls import CLUSTER_NAME
 from headrace.model.image import Endpoint
 from headrace.protocol.codec import Entity, RequestHeader, api_name, is_flexible, read_request, response_schema
 from headrace.protocol.frames import Frame
+from headrace.replication.partition import Partition
 from headrace.runtime.deferred import Deferred
 from headrace.security.subject import UNKNOWN, Subject
 
@@ -47,6 +48,13 @@ Answer = Entity | Raw | NoAnswer
 """A kio response entity, `Raw` or `NO_ANSWER`."""
 
 
+class Delivered(NamedTuple):
+    """A fetch of a consumer that was sent records from `offset` on, none of them at or past `limit`."""
+
+    offset: int
+    limit: int
+
+
 @dataclass(slots=True)
 class Peer:
     """The client of a connection; one object per connection."""
@@ -61,6 +69,10 @@ class Peer:
     """The name of the listener it connected to: Metadata shows the brokers at their addresses of that listener."""
     authentication: Authentication | None = None
     """The SASL state; None on a listener without SASL."""
+    is_follower: bool = False
+    """Whether it is a broker that fetches as a follower."""
+    delivered: dict[Partition, Delivered] = field(default_factory=dict)
+    """What the last fetch was sent of partitions where the number of records is known only from the next one."""
     on_closed: dict[Hashable, Callable[[], None]] = field(default_factory=dict)
     """Callbacks for when the connection is lost, to end state bound to it. State that ends earlier removes its own."""
     grants: Grants = field(default_factory=Grants)

@@ -18,6 +18,7 @@ from headrace.kafka.errors import error_code
 from headrace.kafka.fetch_sessions import FetchPlan, PartitionFetch, PartitionKey
 from headrace.kafka.leaders import LEADER_ERRORS, current_leader, endpoints_of
 from headrace.kafka.outbox import FileRange, Part
+from headrace.kafka.request_meter import FETCH
 from headrace.model.errors import (
     CorruptBatch,
     EncryptionError,
@@ -412,6 +413,8 @@ def answer_with(
             last = topic
         topics[-1][1].append(part)
     leaders = [part.current_leader for _, part in parts if part.error_code]
+    if leaders or error is not ErrorCode.none:
+        _count_errors(ctx, parts, error)
     return Raw(
         fetch_response(
             ctx.version,
@@ -422,3 +425,14 @@ def answer_with(
             endpoints=endpoints_of(ctx, leaders) if leaders else (),
         )
     )
+
+
+def _count_errors(ctx: Context, parts: Sequence[tuple[PartitionKey, FetchedPartition]], error: ErrorCode) -> None:
+    meter = ctx.services.meter
+    if meter is None:
+        return
+    if error is not ErrorCode.none:
+        meter.failed(FETCH, error.value)
+    for _, part in parts:
+        if part.error_code:
+            meter.failed(FETCH, part.error_code)

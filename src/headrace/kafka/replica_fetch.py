@@ -32,6 +32,7 @@ class FetchingReplica:
         self._named = frozenset(key for key, _ in plan.wanted)
         self._waits_on: list[Partition] = []
         self._changes: ChangedPartitions | None = None
+        ctx.peer.is_follower = True
         session = plan.session
         if session is not None:
             known = session.changes
@@ -150,7 +151,11 @@ class FetchingReplica:
         """Charge the throttle, and clear `due` for the partitions that this answer covers in full."""
         services = self._ctx.services
         for item in found:
-            if item.slice is not None and item.partition is not None and self._is_throttled(item.partition):
+            if item.slice is None or item.partition is None:
+                continue
+            if item.partition.traffic is not None:
+                item.partition.traffic.replicated_out += item.slice.length
+            if self._is_throttled(item.partition):
                 services.leader_throttle.spend(item.slice.length, services.clock.monotonic_ms())
         if self._changes is not None and self._plan.session is not None:
             self._changes.is_pressing = False

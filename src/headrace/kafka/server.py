@@ -51,6 +51,8 @@ class KafkaServer:
         self.buffers = BufferPool()
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self.max_in_flight = settings.max_inflight_requests_per_connection
+        self.meter = services.meter
+        self.now_ms = services.clock.monotonic_ms
         self._settings = settings
         self._connections: set[Connection] = set()
         self._addresses: dict[Connection, str] = {}
@@ -65,6 +67,9 @@ class KafkaServer:
         self._handshakes = PendingHandshakes(most, most_per_ip, self._failures)
         self._sweeper: asyncio.Task[None] | None = None
         self._progress = asyncio.Event()
+        self.opened_count = 0
+        """Connections that were accepted."""
+        self.refused_count = 0
 
     # -- start and stop
 
@@ -137,10 +142,17 @@ class KafkaServer:
     def connection_count(self) -> int:
         return len(self._connections)
 
-    # -- ConnectionHost
+    def connections_by_listener(self) -> Counter[str]:
+        """The number of open connections of each listener."""
+        found = Counter({listener.name: 0 for listener in self._settings.kafka_listeners})
+        found.update(connection.listener_name for connection in self._connections)
+        return found
 
-    def now_ms(self) -> float:
-        return self.services.clock.monotonic_ms()
+    @property
+    def requests_in_flight(self) -> int:
+        return sum(connection.unanswered_count for connection in self._connections)
+
+    # -- ConnectionHost
 
     def opened(self, connection: Connection, transport: asyncio.Transport, listener: KafkaListener) -> Peer | None:
         address, port = _address(transport.get_extra_info("peername"))
@@ -151,6 +163,7 @@ class KafkaServer:
         if self._per_address[address] >= settings.max_connections_per_ip:
             self._refused(address, f"max.connections.per.ip={settings.max_connections_per_ip} are open")
             return None
+        self.opened_count += 1
         self._connections.add(connection)
         self._addresses[connection] = address
         self._per_address[address] += 1
@@ -203,6 +216,7 @@ class KafkaServer:
         )
 
     def _refused(self, address: str, reason: str) -> None:
+        self.refused_count += 1
         self._failures.note(address, f"refused a connection from {address}: {reason}", logging.WARNING)
 
     def authenticated(self, connection: Connection) -> None:

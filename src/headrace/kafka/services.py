@@ -14,6 +14,7 @@ from headrace.kafka.audit_topic import AuditTopic
 from headrace.kafka.departures import Departures
 from headrace.kafka.fetch_sessions import FetchSessions
 from headrace.kafka.recompression import Recompressor
+from headrace.kafka.request_meter import KafkaRequestMeter
 from headrace.kafka.share_sessions import ShareSessions
 from headrace.model.ids import BrokerId
 from headrace.monitor.monitor import Monitor
@@ -76,6 +77,8 @@ class Services:
     """Who may do what."""
     broker_listener: str = ""
     """The name of the listener that brokers use among themselves."""
+    meter: KafkaRequestMeter | None = None
+    """Counts and times requests; None if they are not (`metrics.enable`)."""
     http_listeners: str = ""
     """The listeners for queues over HTTP, as DescribeConfigs shows them; empty if there are none."""
     leader_throttle: Throttle = field(default_factory=lambda: Throttle(lambda: UNLIMITED_BYTES_PER_S, 0.0))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from headrace.model.errors import FencedLeaderEpoch, OffsetOutOfRange, StorageFailed
 from headrace.model.invariants import invariant
+from headrace.observe.traffic import TopicTraffic
 from headrace.records.batch import iter_headers
 from headrace.replication.follower import (
     Fetched,
@@ -29,7 +30,7 @@ _ANY_OFFSET = 2**63
 class ReplicaCopier:
     """The follower's side of a replica."""
 
-    __slots__ = ("_appended", "_flush_waiters", "_leaders_high_watermark", "_replica")
+    __slots__ = ("_appended", "_flush_waiters", "_leaders_high_watermark", "_replica", "traffic")
 
     def __init__(self, replica: ReadableReplica, *, appended: Callable[[Log], None]) -> None:
         """`appended` is called after each append, to request a flush."""
@@ -37,6 +38,8 @@ class ReplicaCopier:
         self._appended = appended
         self._flush_waiters = CommitWaiters()
         self._leaders_high_watermark = 0
+        self.traffic: TopicTraffic | None = None
+        """Where bytes are counted; None if they are not."""
 
     @property
     def lag(self) -> int:
@@ -77,6 +80,8 @@ class ReplicaCopier:
                 return
             if len(part.records):
                 self._append_fetched(whole_batches(part.records))
+                if self.traffic is not None:
+                    self.traffic.replicated_in += len(part.records)
             self._learn(part)
         except StorageFailed as error:
             if log.failure is not None:

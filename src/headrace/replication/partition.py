@@ -19,6 +19,7 @@ from headrace.model.errors import NotLeader, OffsetNotAvailable, StorageFailed
 from headrace.model.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName
 from headrace.model.image import PartitionState
 from headrace.model.invariants import invariant
+from headrace.observe.traffic import TopicTraffic
 from headrace.records.batch import BatchHeader, Buffer
 from headrace.records.markers import Marker
 from headrace.replication.copier import ReplicaCopier
@@ -71,6 +72,7 @@ class Partition:
         "take_fetched",
         "topic",
         "topic_id",
+        "traffic",
         "when_flushed",
     )
 
@@ -118,6 +120,8 @@ class Partition:
         """Called with the offset of a batch that is damaged on this broker's disk."""
         self._broker_id = broker_id
         self._commit_waiters = CommitWaiters()
+        self.traffic: TopicTraffic | None = None
+        """Where messages and bytes are counted; None if they are not."""
         self._min_in_sync = log.settings.min_insync_replicas
         self._leading: Leading | None = None
         self.state: PartitionState | None = None
@@ -312,6 +316,10 @@ class Partition:
             raise
         if not result.duplicate:
             self._grown()
+            traffic = self.traffic
+            if traffic is not None:
+                traffic.messages_in += header.record_count
+                traffic.bytes_in += len(batch)
         return result
 
     def append_marker(self, producer_id: int, producer_epoch: int, marker: Marker) -> AppendResult:

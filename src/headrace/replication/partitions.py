@@ -10,12 +10,17 @@ from uuid import UUID
 from headrace.model.errors import HeadraceError, NotLeader, UnknownPartition, UnknownTopic, UnknownTopicId
 from headrace.model.ids import TopicName
 from headrace.model.image import ClusterImage, PartitionState, TopicImage
+from headrace.observe.traffic import TrafficTable
 from headrace.replication.partition import Partition
 
 
 class PartitionTable:
-    def __init__(self, image: Callable[[], ClusterImage] | None = None) -> None:
-        """`image` returns the cluster image, to distinguish unknown partitions from those on other brokers."""
+    def __init__(self, image: Callable[[], ClusterImage] | None = None, *, traffic: TrafficTable | None = None) -> None:
+        """`image` returns the cluster image, to distinguish unknown partitions from those on other brokers.
+
+        With `traffic` messages and bytes are counted by topic.
+        """
+        self.traffic = traffic
         self.on_added: list[Callable[[Partition], None]] = []
         self.on_removed: list[Callable[[Partition], None]] = []
         self.on_leading: list[Callable[[Partition], None]] = []
@@ -60,6 +65,8 @@ class PartitionTable:
     def add(self, partition: Partition) -> None:
         self._by_name.setdefault(partition.topic, {})[partition.index] = partition
         self._by_id.setdefault(partition.topic_id, {})[partition.index] = partition
+        if self.traffic is not None:
+            partition.traffic = partition.copier.traffic = self.traffic.of(partition.topic)
         for listener in self.on_added:
             listener(partition)
         if partition.is_leader:
@@ -101,6 +108,8 @@ class PartitionTable:
         del by_name[partition.index], by_id[partition.index]
         if not by_name:
             del self._by_name[partition.topic]
+            if self.traffic is not None:
+                self.traffic.forget(partition.topic)
         if not by_id:
             del self._by_id[partition.topic_id]
         if partition.is_leader:

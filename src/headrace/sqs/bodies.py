@@ -64,3 +64,7 @@ class BodyBudget:
     @property
     def used_bytes(self) -> int:
         return self._used_bytes
+
+    @property
+    def limit_bytes(self) -> int:
+        return self._limit_bytes

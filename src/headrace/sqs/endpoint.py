@@ -10,6 +10,8 @@ Each request is answered by itself, errors in the format of its protocol.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
+from http import HTTPStatus
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -19,6 +21,7 @@ from headrace.model.errors import HeadraceError
 from headrace.model.sigv4 import query_pairs
 from headrace.model.unique_ids import new_id
 from headrace.model.users import ANONYMOUS, User, principal_of
+from headrace.observe.request_metrics import ActionMetrics
 from headrace.security import basic_login
 from headrace.security.login_queue import LoginsBusy
 from headrace.security.subject import NOT_AUTHENTICATED, Subject
@@ -31,6 +34,7 @@ from headrace.sqs.errors import SqsError
 
 log = logging.getLogger(__name__)
 
+_UNKNOWN_ACTION = "unknown"
 MOST_BODY_BYTES = 16 * 1024 * 1024
 """A batch of a MiB in its longest encoding, which is also the most that the SDK sends."""
 
@@ -42,8 +46,18 @@ __all__ = ["SqsEndpoint", "actions"]
 
 
 class SqsEndpoint:
-    def __init__(self, realm: Realm, keys: AccessKeys, bodies: BodyBudget, login: PasswordLogin | None = None) -> None:
-        """`login` verifies the passwords of the SDK's clients; without it, only signatures are accepted."""
+    def __init__(
+        self,
+        realm: Realm,
+        keys: AccessKeys,
+        bodies: BodyBudget,
+        login: PasswordLogin | None = None,
+        *,
+        meter: ActionMetrics | None = None,
+    ) -> None:
+        """`login` verifies the passwords of the SDK's clients; without it, only signatures are accepted. With `meter`
+        requests are counted and timed."""
+        self._meter = meter
         self._realm = realm
         self._keys = keys
         self._bodies = bodies
@@ -68,6 +82,7 @@ class SqsEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """An ASGI application for requests over HTTP."""
         request = _HttpRequest(self, scope, receive)
+        began_s = 0.0 if self._meter is None else monotonic()
         try:
             answer = await request.answer()
         except ClientDisconnected:
@@ -86,8 +101,15 @@ class SqsEndpoint:
             }
         )
         await send({"type": "http.response.body", "body": body})
+        if self._meter is not None:
+            code = request.error or ("Success" if status == HTTPStatus.OK else str(status))
+            self._meter.answered(request.action, code, monotonic() - began_s)
 
     # -- for requests
+
+    @property
+    def bodies(self) -> BodyBudget:
+        return self._bodies
 
     @property
     def realm(self) -> Realm:
@@ -146,6 +168,8 @@ class _HttpRequest:
         "_receive",
         "_scope",
         "_target",
+        "action",
+        "error",
         "id",
     )
 
@@ -158,6 +182,10 @@ class _HttpRequest:
         """The first header of each name."""
         self._target = self._header(b"x-amz-target")
         self._queue = ""
+        self.action = _UNKNOWN_ACTION
+        """The action, once it is understood."""
+        self.error = ""
+        """The code of the error that it was answered with."""
         self._principal = ANONYMOUS
         self._mechanism = NOT_AUTHENTICATED
         self._key_id = ""
@@ -254,7 +282,9 @@ class _HttpRequest:
 
         call = SqsRequest(self._endpoint.realm, self._base_url(), sender, self._caller, unless_gone, trace)
         if self._target.startswith(extended.TARGET_PREFIX):
-            return extended.understand(call, self._target, self._header(b"content-type"), body)
+            understood = extended.understand(call, self._target, self._header(b"content-type"), body)
+            self.action = understood[0]
+            return understood
         if self._target:
             found = wire_json.find(self._target)
             request = wire_json.read(found, body)
@@ -262,7 +292,7 @@ class _HttpRequest:
             given = wire_query.fields(self._scope["query_string"], body)
             found = wire_query.find(given, self._scope["path"])
             request = wire_query.read(found, given, self._scope["path"])
-        self._queue = _queue_in(request)
+        self._queue, self.action = _queue_in(request), found.name
         if call.realm.access.is_enforced:
             call.check(found.name, found.needs, request)
         return found.name, call.realm.audit.watched(found.name, request, self._caller, found.run(call, request))
@@ -291,6 +321,7 @@ class _HttpRequest:
         return 200, *query_answers.write(wanted, result, self.id, self._header(b"accept")), []
 
     def _refusal(self, error: SqsError, cause: HeadraceError | None = None) -> Answer:
+        self.error = error.code
         if self._target.startswith(extended.TARGET_PREFIX):
             content_type = self._header(b"content-type")
             return error.status, extended.content_type(content_type), extended.problem(content_type, error, cause), []

@@ -256,14 +256,17 @@ class Log:
                 first, size = header.base_offset, header.size
                 if first >= below:
                     return None
+            is_active = segment is segments.active
+            end = below if is_active else min(below, segment.next_offset)
             length = segments.end_position(segment, below, end_offset) - position
             if length > max_bytes:
+                end = -1
                 if not size:
                     size = next(segment.headers(position))[1].size
                 length = max(size, max_bytes)
                 if size > max_bytes and not at_least_one:
                     return None
-            return Slice(segment.reader(), position, length, first, segment is not segments.active, state.cipher)
+            return Slice(segment.reader(), position, length, first, not is_active, state.cipher, end)
         except OSError as error:
             raise storage_error(error, f"reading {self.directory.name}") from error
 

@@ -30,6 +30,8 @@ class Slice(NamedTuple):
     """Whether the segment is closed, so that nothing is appended to it any more."""
     cipher: LogCipher | None = None
     """Decrypts the batches; None if the log has never been encrypted, or the bytes are for another replica."""
+    end_offset: int = -1
+    """The offset after the last batch; -1 if it is not known, because the last batch may be cut off."""
 
     def read(self) -> Buffer:
         """Read the batches, decrypted. Blocking. Raises `OSError` and `EncryptionError`."""

@@ -14,6 +14,7 @@ from headrace.kafka import connection as module
 from headrace.kafka.budget import RequestBudget
 from headrace.kafka.connection import Connection
 from headrace.kafka.dispatch import Peer, Raw, Route
+from headrace.kafka.request_meter import KafkaRequestMeter
 from headrace.model.errors import ProtocolError
 from headrace.model.image import Endpoint
 from headrace.protocol.frames import Frame
@@ -67,7 +68,9 @@ class FakeHost:
         self.scratch = memoryview(bytearray(64 * KIB))
         self.buffers = BufferPool()
         self.max_in_flight = 64
+        self.meter: KafkaRequestMeter | None = None
         self.time_ms = 0.0
+        self.now_ms: Callable[[], float] = lambda: self.time_ms
 
     def opened(self, connection: Connection, transport: asyncio.Transport, listener: KafkaListener) -> Peer | None:
         return Peer("client", Endpoint("127.0.0.1", 1))
@@ -82,9 +85,6 @@ class FakeHost:
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         asyncio.get_running_loop().create_task(coroutine)
-
-    def now_ms(self) -> float:
-        return self.time_ms
 
 
 class Client:

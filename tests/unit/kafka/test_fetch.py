@@ -72,6 +72,7 @@ def test_a_cold_read_that_fails_is_answered(error: BaseException, monkeypatch: p
             workers=workers,
             fetch_sessions=FetchSessions(10, lambda: 1),
             settings=SimpleNamespace(fetch_max_bytes=1000),
+            meter=None,
         )
         context = Context(RequestHeader(1, VERSION, 7, None, 0), Peer("client", Endpoint("h", 1)), services)
         monkeypatch.setattr(ModelFile, "read", read)

@@ -226,10 +226,12 @@ def _produce(
                     knows_concurrent=version >= _ADDS_PARTITIONS_FROM,
                 )
                 produced.append(ProducedPartition(index, code.value, error_message=error_message(error)))
+                has_failures = True
                 continue
             except CoordinatorError as error:
                 code = ErrorCode.not_enough_replicas
                 produced.append(ProducedPartition(index, code.value, error_message=error_message(error)))
+                has_failures = True
                 continue
             except HeadraceError as error:
                 produced.append(_failed(ctx, topic, index, error))
@@ -242,9 +244,13 @@ def _produce(
                 waiting = _WaitingProduce(ctx)
             if waiting is not None:
                 waiting.watch(partition, result.last_offset + 1, produced, topic)
+    if has_failures:
+        _count_rejected(ctx, request, topics)
     if waiting is not None and waiting.count:
         return waiting.start(topics, request.timeout_ms)
     if acks == 0:
+        if has_failures:
+            _count_errors(ctx, topics)
         _close_on_failure(topics)
         return NO_ANSWER
     if has_failures:
@@ -255,8 +261,33 @@ def _produce(
 def _answer(ctx: Context, topics: Topics) -> Raw:
     """Encode the answer, with the endpoints of current leaders for the partitions that were refused."""
     leaders = [part.current_leader for _, produced in topics for part in produced if part.error_code]
+    if leaders:
+        _count_errors(ctx, topics)
     endpoints = endpoints_of(ctx, leaders) if leaders else ()
     return Raw((produce_response(ctx.header.api_version, response_header(ctx.header), topics, endpoints=endpoints),))
+
+
+def _count_rejected(ctx: Context, request: ProduceRequest, topics: Topics) -> None:
+    """Count the bytes of batches that were not appended, for topics that this broker has partitions of."""
+    table = ctx.services.partitions.traffic
+    if table is None:
+        return
+    for (topic, partitions), (_, produced) in zip(request.topics, topics, strict=True):
+        name = topic if isinstance(topic, str) else ctx.services.metadata.image.topic_names.get(topic, "")
+        traffic = table.topics.get(name)
+        if traffic is not None:
+            for (_, records), part in zip(partitions, produced, strict=True):
+                if part.error_code and records is not None:
+                    traffic.bytes_rejected += len(records)
+
+
+def _count_errors(ctx: Context, topics: Topics) -> None:
+    meter = ctx.services.meter
+    if meter is not None:
+        for _, produced in topics:
+            for part in produced:
+                if part.error_code:
+                    meter.failed(KEY, part.error_code)
 
 
 def _problem_with_request(request: ProduceRequest) -> HeadraceError | None:

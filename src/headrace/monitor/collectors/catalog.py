@@ -3,11 +3,14 @@
 from collections.abc import Mapping
 
 from headrace.monitor import scrape
-from headrace.monitor.collectors import health, process
+from headrace.monitor.collectors import health, limits, listeners, process, requests, topics
 from headrace.observe.families import Metric
 
 AREAS: Mapping[str, tuple[Metric, ...]] = {
+    "Requests": requests.METRICS,
+    "Topics": topics.METRICS,
+    "Connections and memory of requests": listeners.METRICS,
     "The process": process.METRICS,
     "Health": health.METRICS,
-    "Scrapes": scrape.METRICS,
+    "Scrapes": (*limits.METRICS, *scrape.METRICS),
 }

@@ -1,0 +1,105 @@
+"""Counts and times of requests by kind: for the Kafka protocol by API, for HTTP by action. Pure.
+
+A request passes through these phases, each of which has a histogram for each kind, and the sum has one, too:
+
+    received ──queue──▶ begun ──local──▶ handled ──remote──▶ ready ──response──▶ sent
+
+- queue: behind earlier requests of its connection, and for memory;
+- local: in its handler, with what the handler awaits before the next request of the connection may begin;
+- remote: for other things to happen, such as a commit by followers, the disk, or new records for a fetch;
+- response: behind earlier answers of its connection, until its bytes are passed to the socket.
+
+Times are held in milliseconds, as the clock has them, and shown in seconds.
+"""
+
+from bisect import bisect_left
+
+from headrace.observe.histogram import LATENCY_BOUNDS_S, Histogram
+
+PHASES = ("queue", "local", "remote", "response", "total")
+_BOUNDS_MS = tuple(bound * 1000 for bound in LATENCY_BOUNDS_S)
+
+
+class KindMetrics:
+    """The requests of one kind."""
+
+    __slots__ = ("_local", "_queue", "_remote", "_response", "_sums", "_total", "errors")
+
+    def __init__(self) -> None:
+        size = len(_BOUNDS_MS) + 1
+        self._queue, self._local, self._remote, self._response, self._total = ([0] * size for _ in PHASES)
+        self._sums = [0.0] * len(PHASES)
+        self.errors: dict[str, int] = {}
+        """The number of errors by their name; one answer may have several."""
+
+    def record(self, received_ms: float, begun_ms: float, handled_ms: float, ready_ms: float, sent_ms: float) -> None:
+        """Count a request that has been answered."""
+        sums = self._sums
+        took_ms = begun_ms - received_ms
+        self._queue[bisect_left(_BOUNDS_MS, took_ms)] += 1
+        sums[0] += took_ms
+        took_ms = handled_ms - begun_ms
+        self._local[bisect_left(_BOUNDS_MS, took_ms)] += 1
+        sums[1] += took_ms
+        took_ms = ready_ms - handled_ms
+        self._remote[bisect_left(_BOUNDS_MS, took_ms)] += 1
+        sums[2] += took_ms
+        took_ms = sent_ms - ready_ms
+        self._response[bisect_left(_BOUNDS_MS, took_ms)] += 1
+        sums[3] += took_ms
+        took_ms = sent_ms - received_ms
+        self._total[bisect_left(_BOUNDS_MS, took_ms)] += 1
+        sums[4] += took_ms
+
+    def failed(self, error: str) -> None:
+        """Count an error of an answer."""
+        self.errors[error] = self.errors.get(error, 0) + 1
+
+    @property
+    def count(self) -> int:
+        return sum(self._total)
+
+    def times(self) -> dict[str, Histogram]:
+        """The histogram of each phase, in seconds: a copy."""
+        by_phase = (self._queue, self._local, self._remote, self._response, self._total)
+        found = {}
+        for phase, counts, total_ms in zip(PHASES, by_phase, self._sums, strict=True):
+            found[phase] = times = Histogram(LATENCY_BOUNDS_S)
+            times.counts = list(counts)
+            times.total = total_ms / 1000
+        return found
+
+
+class RequestMetrics:
+    """The requests of a protocol, by kind. Kinds are names in the code, and so bounded."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[str, KindMetrics] = {}
+
+    def kind(self, name: str) -> KindMetrics:
+        found = self.kinds.get(name)
+        if found is None:
+            found = self.kinds[name] = KindMetrics()
+        return found
+
+    @property
+    def count(self) -> int:
+        return sum(kind.count for kind in self.kinds.values())
+
+
+class ActionMetrics:
+    """The requests of a protocol over HTTP, by action. Actions and codes are names in the code, and so bounded."""
+
+    def __init__(self) -> None:
+        self.answers: dict[tuple[str, str], int] = {}
+        """The number of answers by action and code."""
+        self.times: dict[str, Histogram] = {}
+        """Seconds from the request's head to its answer, by action."""
+
+    def answered(self, action: str, code: str, took_s: float) -> None:
+        key = (action, code)
+        self.answers[key] = self.answers.get(key, 0) + 1
+        times = self.times.get(action)
+        if times is None:
+            times = self.times[action] = Histogram(LATENCY_BOUNDS_S)
+        times.observe(took_s)
