@@ -32,7 +32,7 @@ def start_health(
     )
     if tls is not None:
         source.certificates = lambda: _certificates(tls)
-    health = HealthService(source, services.clock)
+    health = HealthService(source, services.monitor, services.clock)
     checking = asyncio.get_running_loop().create_task(health.run(), name="health")
 
     async def end() -> None:

@@ -26,7 +26,7 @@ class AskRows(Call, frozen=True):
     """One page of a section of the broker's figures: a `RowsPage`."""
 
     section: str
-    """topics, groups, shares, queues or transactions."""
+    """topics, groups, shares, queues, transactions or problems."""
     version: int = 0
     """That of the first page; 0 to ask for the first one."""
     page: int = 0

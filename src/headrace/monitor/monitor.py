@@ -24,6 +24,7 @@ from headrace.monitor import merge
 from headrace.monitor.cached import Cached
 from headrace.monitor.calls import AskGroup, AskHistory, AskPositions, AskRows, AskTopic, AskTotals, MonitorCall
 from headrace.monitor.cluster_view import ClusterView
+from headrace.monitor.health.problem import Problem
 from headrace.monitor.lag import LagBook
 from headrace.monitor.local_groups import LocalGroups
 from headrace.monitor.local_totals import LocalTotals
@@ -101,13 +102,17 @@ class Monitor:
             "shares": Section(self._local.shares, clock),
             "queues": Section(self._local.queues, clock),
             "transactions": Section(self._local.transactions, clock),
+            "problems": Section(self._own_problems, clock),
         }
+        self.find_problems: Callable[[], list[Problem]] = list
+        """The problems that this broker sees, set once its health is checked."""
         self._brokers = Cached(self._gather_brokers, clock, _MAX_AGE_MS)
         self._topics = Cached(self._merge_topics, clock, _MAX_AGE_MS)
         self._groups = Cached(self._merge_groups, clock, _MAX_AGE_MS)
         self._shares = Cached(lambda: self._gather("shares"), clock, _MAX_AGE_MS)
         self._queues = Cached(self._merge_queues, clock, _MAX_AGE_MS)
         self._transactions = Cached(self._merge_transactions, clock, _MAX_AGE_MS)
+        self._problems = Cached(lambda: self._gather("problems"), clock, _MAX_AGE_MS)
 
     def set_connection_count(self, count: Callable[[], int]) -> None:
         """Set where the number of open connections comes from, once there are listeners."""
@@ -122,6 +127,7 @@ class Monitor:
             self._shares,
             self._queues,
             self._transactions,
+            self._problems,
         )
         for cached in merged:
             await cached.stop()
@@ -158,6 +164,21 @@ class Monitor:
             self._sections[section].rows, lambda broker_id: self._cluster.rows(broker_id, section)
         )
         return [row for _, rows in sorted(found.answers.items()) for row in rows]
+
+    async def own_rows(self, section: str) -> list[Any]:
+        """The rows of this broker alone, as they are now."""
+        return await self._sections[section].build()
+
+    async def own_totals(self) -> BrokerTotals:
+        """What this broker has and does."""
+        return await self._own_totals()
+
+    async def problems(self) -> list[Problem]:
+        """The problems that each broker sees; some are seen by several."""
+        return await self._problems.get()
+
+    async def _own_problems(self) -> list[Problem]:
+        return self.find_problems()
 
     # -- topics
 

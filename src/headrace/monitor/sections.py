@@ -8,6 +8,7 @@ import msgspec
 
 from headrace.monitor.cached import Cached
 from headrace.monitor.calls import PAGE_BYTES, PAGES_MAX, RowsPage
+from headrace.monitor.health.problem import Problem
 from headrace.monitor.loop_slices import sliced
 from headrace.monitor.snapshots import GroupStat, LedTopic, QueueStat, SharePartitionStat, TransactionStat
 from headrace.runtime.clock import Clock
@@ -24,6 +25,7 @@ ROW_TYPES: dict[str, type] = {
     "shares": SharePartitionStat,
     "queues": QueueStat,
     "transactions": TransactionStat,
+    "problems": Problem,
 }
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -32,6 +34,8 @@ _DECODERS = {name: msgspec.msgpack.Decoder(list[row]) for name, row in ROW_TYPES
 
 class Section(Generic[R]):
     def __init__(self, build: Callable[[], Awaitable[list[R]]], clock: Clock) -> None:
+        self.build = build
+        """Builds the rows as they are now, which the other methods do not see."""
         self._rows = Cached(build, clock, MAX_AGE_MS)
         self._numbers = count(1)
         self._of: list[R] | None = None

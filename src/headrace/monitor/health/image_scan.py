@@ -11,6 +11,8 @@ from headrace.model.ids import NO_LEADER, BrokerId
 from headrace.model.image import ClusterImage, PartitionState, TopicImage
 from headrace.monitor.health.facts import ClusterFacts, PartitionCounts
 
+_DEAD_LETTER = "queue.dead.letter"
+
 
 class _Counted(NamedTuple):
     topic: TopicImage
@@ -18,6 +20,8 @@ class _Counted(NamedTuple):
     under_min_isr: tuple[int, ...]
     lacking: tuple[tuple[int, int], ...]
     """Brokers with the number of partitions for which they are not in sync."""
+    dead_letters: str
+    """The dead-letter queue of a queue."""
 
 
 class ImageScan:
@@ -37,6 +41,10 @@ class ImageScan:
             if known is None or known.topic is not topic:
                 self._counted[name] = _count(topic, min_isr(topic))
             yield
+
+    def dead_letter_queues(self) -> set[str]:
+        """The queues that are the dead-letter queue of another, as of the last complete count."""
+        return {each.dead_letters for each in self._counted.values() if each.dead_letters}
 
     def facts(self, image: ClusterImage) -> ClusterFacts:
         """The facts as of the last complete count."""
@@ -68,7 +76,7 @@ def _count(topic: TopicImage, min_isr: int) -> _Counted:
             under.append(index)
         if len(state.isr) != len(state.replicas):
             lacking.update(_missing(state))
-    return _Counted(topic, tuple(offline), tuple(under), tuple(lacking.items()))
+    return _Counted(topic, tuple(offline), tuple(under), tuple(lacking.items()), topic.settings.get(_DEAD_LETTER, ""))
 
 
 def _missing(state: PartitionState) -> set[BrokerId]:

@@ -6,35 +6,31 @@ cluster are those of all its brokers, so that asking any broker gives the same l
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
 
 from headrace.monitor.health.checks import problems
 from headrace.monitor.health.hysteresis import ProblemHistory
 from headrace.monitor.health.problem import HealthView, Problem, health_view
 from headrace.monitor.health.source import HealthSource
+from headrace.monitor.monitor import Monitor
 from headrace.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
 CHECK_EVERY_S = 5.0
-
-OthersProblems = Callable[[], Awaitable[Iterable[Problem]]]
-
-
-async def _none() -> Iterable[Problem]:
-    return ()
+_SHARE = 20
+"""A check of very many groups takes long: the pause after it is at least this many times as long."""
 
 
 class HealthService:
-    def __init__(self, source: HealthSource, clock: Clock) -> None:
+    def __init__(self, source: HealthSource, monitor: Monitor, clock: Clock) -> None:
         self.source = source
-        self.others: OthersProblems = _none
-        """Asks the other brokers for their problems."""
+        self._monitor = monitor
         self._clock = clock
         self._history = ProblemHistory()
         self._own: list[Problem] = []
         self._last_error = ""
         self._checked_ms = clock.monotonic_ms()
+        monitor.find_problems = lambda: self._own
 
     @property
     def own(self) -> list[Problem]:
@@ -47,13 +43,15 @@ class HealthService:
 
     async def cluster(self) -> HealthView:
         """The problems of the cluster."""
-        return health_view([*self._own, *await self.others()])
+        return health_view(await self._monitor.problems())
 
     async def run(self) -> None:
         """Check until cancelled. A check that fails is logged, and the problems stay as they were."""
         while True:
+            began_ms = self._clock.monotonic_ms()
             await self._check()
-            await asyncio.sleep(CHECK_EVERY_S)
+            took_s = (self._clock.monotonic_ms() - began_ms) / 1000
+            await asyncio.sleep(max(CHECK_EVERY_S, _SHARE * took_s))
 
     async def _check(self) -> None:
         try:

@@ -26,7 +26,7 @@ from headrace.monitor.loop_slices import sliced
 from headrace.monitor.monitor import Monitor
 from headrace.monitor.pipelines.entries import PipelineEntry
 from headrace.monitor.pipelines.service import PipelineReports
-from headrace.monitor.snapshots import BrokerStat, GroupStat, QueueStat, TransactionStat
+from headrace.monitor.snapshots import BrokerStat, DiskStat, GroupStat, QueueStat, TransactionStat
 from headrace.runtime.clock import Clock
 from headrace.security.authenticator import Login
 from headrace.security.security import Security
@@ -82,18 +82,17 @@ class HealthSource:
         """The facts as they are now."""
         parts, image, settings = self._parts, self._metadata.image, self._metadata.settings
         cluster = await self._cluster(image)
-        own, others = await self._brokers(image)
+        others, disks = await self._others(image), (await parts.monitor.own_totals()).disks
         now_s, failure = self._now_s, parts.failure()
-        monitor, broker_id = parts.monitor, self._metadata.broker_id
-        groups = [each for each in await monitor.groups() if each.coordinator == broker_id]
-        queues = [each for each in await monitor.queues() if each.leader == broker_id]
-        transactions = [each for each in await monitor.transactions() if each.coordinator == broker_id]
+        groups: list[GroupStat] = await parts.monitor.own_rows("groups")
+        queues: list[QueueStat] = await parts.monitor.own_rows("queues")
+        transactions: list[TransactionStat] = await parts.monitor.own_rows("transactions")
         return HealthFacts(
-            broker_id,
+            self._metadata.broker_id,
             cluster=cluster,
             limits=_limits(settings),
             store=self._store(),
-            disk=_disk(own),
+            disk=_disk(disks[0]) if disks else None,
             failure="" if failure is None else str(failure),
             loop_lag_s=self.loop_lag_s(),
             budget_wait_s=self._budget_wait_s(now_s),
@@ -126,18 +125,17 @@ class HealthSource:
     def _min_isr(self, topic: TopicImage) -> int:
         return self._metadata.topic_settings(topic).min_insync_replicas
 
-    async def _brokers(self, image: ClusterImage) -> tuple[BrokerStat | None, list[BrokerStat]]:
-        """This broker, and the others if this one watches them.
+    async def _others(self, image: ClusterImage) -> list[BrokerStat]:
+        """The other brokers, if this one watches them.
 
         The controller does, and one more in case that the controller is the one that hangs: if all brokers asked all
         others, a large cluster would be busy with that.
         """
-        own_id, stats = self._metadata.broker_id, await self._parts.monitor.brokers()
-        own = next((each for each in stats if each.broker_id == own_id), None)
-        watchers = sorted(
-            (broker.broker_id for broker in image.alive_brokers()), key=lambda each: each != image.controller_id
-        )
-        return own, [each for each in stats if each.broker_id != own_id] if own_id in watchers[:2] else []
+        own_id, controller = self._metadata.broker_id, image.controller_id
+        watchers = sorted((each.broker_id for each in image.alive_brokers()), key=lambda each: each != controller)
+        if self._parts.membership is None or own_id not in watchers[:2]:
+            return []
+        return [each for each in await self._parts.monitor.brokers() if each.broker_id != own_id]
 
     def _store(self) -> StoreFacts:
         membership, metadata = self._parts.membership, self._metadata
@@ -162,7 +160,7 @@ class HealthSource:
         ]
 
     def _counts(self, queues: Sequence[QueueStat]) -> list[QueueCounts]:
-        now_ms = self._parts.clock.wall_ms()
+        now_ms, dead_letter_queues = self._parts.clock.wall_ms(), self._scan.dead_letter_queues()
         return [
             QueueCounts(
                 each.queue,
@@ -170,7 +168,7 @@ class HealthSource:
                 each.visible + (each.in_flight or 0) + (each.delayed or 0),
                 each.oldest_age_s or 0.0,
                 None if each.last_received_ms is None else max(0.0, (now_ms - each.last_received_ms) / 1000),
-                bool(each.dead_letters_of),
+                each.queue in dead_letter_queues,
             )
             for each in queues
             if each.visible is not None
@@ -219,10 +217,7 @@ def _limits(settings: BrokerSettings) -> HealthLimits:
     )
 
 
-def _disk(own: BrokerStat | None) -> DiskFacts | None:
-    if own is None or own.totals is None or not own.totals.disks:
-        return None
-    disk = own.totals.disks[0]
+def _disk(disk: DiskStat) -> DiskFacts:
     return DiskFacts(disk.path, disk.total_bytes, disk.free_bytes, disk.full_in_s)
 
 
