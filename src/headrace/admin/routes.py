@@ -50,10 +50,12 @@ class RouteNeed(NamedTuple):
     access: Access = Access.CHECKED
     actions: tuple[str, ...] = ()
     """For a queue: the actions of SQS that its policy may allow or deny."""
+    prefix: str = ""
+    """What the name of the resource has before the parameter."""
 
     def resource(self, parameters: Mapping[str, str]) -> Resource:
-        name = CLUSTER_NAME if self.kind is ResourceType.CLUSTER else parameters.get(self.parameter, "")
-        return Resource(self.kind, name)
+        is_cluster = self.kind is ResourceType.CLUSTER
+        return Resource(self.kind, CLUSTER_NAME if is_cluster else self.prefix + parameters.get(self.parameter, ""))
 
     def __str__(self) -> str:
         """As the documentation shows it."""
@@ -61,6 +63,8 @@ class RouteNeed(NamedTuple):
             return "none"
         kind = "queue" if self.actions else self.kind.name.lower().replace("_", " ")
         where = f"each {kind} that is listed" if self.access is Access.SHOWN else f"the {kind}"
+        if self.prefix and self.parameter:
+            where += f" {self.prefix}{{{self.parameter}}}"
         return f"{self.operation.name} on {where}"
 
 

@@ -13,6 +13,7 @@ from headrace.cluster.access import AccessControl
 from headrace.cluster.metadata import Metadata
 from headrace.monitor.health.service import HealthService
 from headrace.monitor.monitor import Monitor
+from headrace.monitor.pipelines.service import PipelineReports
 from headrace.queues.service import QueueService
 from headrace.runtime.clock import Clock
 from headrace.security.authenticator import Authenticator
@@ -36,6 +37,7 @@ class AdminServices:
     kafka: KafkaCalls
     queues: QueueService
     queue_access: QueuePermissions
+    pipelines: PipelineReports
     sessions: SessionStore
     decoder: PayloadDecoder = field(default_factory=NoDecoder)
     """Decodes payloads that have a schema."""

@@ -256,6 +256,7 @@ class BrokerApp:
             ForwardedCalls(services, services.peers),
             services.queues,
             SqsPermissions(self._queue_access(services), services.queues),
+            services.pipelines,
             SessionStore(
                 services.clock.monotonic_ms,
                 services.security.user,

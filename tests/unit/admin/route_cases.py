@@ -102,6 +102,20 @@ def fewer_keys(broker: Broker) -> None:
     new_key(broker)
 
 
+def reporting(broker: Broker) -> None:
+    """A pipeline that has just reported, and has done what it was asked."""
+    report = {"instance": str(next(_numbers)), "state": "running", "is_supervised": True}
+    answer = done(broker, "POST", "/pipelines/revenue/report", report)
+    if (replay := answer["replay"]) is not None:
+        done(broker, "POST", "/pipelines/revenue/report", {**report, "replay": {"id": replay["id"], "state": "done"}})
+
+
+def gone(broker: Broker) -> None:
+    report = {"instance": str(next(_numbers)), "state": "ended", "is_final": True}
+    done(broker, "POST", "/pipelines/revenue/report", report)
+
+
+REVENUE = {"pipeline": "revenue"}
 ORDERS = {"topic": "orders"}
 JOBS = {"queue": "jobs"}
 OWNER = {"name": EVE[0], "id": "none"}
@@ -142,4 +156,12 @@ CASES: dict[str, RouteCase] = {
     "GET /producers": RouteCase(query="?topic=orders"),
     "GET /topics/{topic}/messages": RouteCase(ORDERS, query="?from=earliest&limit=2"),
     "POST /topics/{topic}/messages": RouteCase(ORDERS, body={"value": "tea"}),
+    "GET /pipelines": RouteCase(before=reporting),
+    "GET /pipelines/{pipeline}": RouteCase(REVENUE, before=reporting),
+    "DELETE /pipelines/{pipeline}": RouteCase(REVENUE, before=gone),
+    "POST /pipelines/{pipeline}/report": RouteCase(REVENUE, body={"instance": "a", "state": "running"}),
+    "POST /pipelines/{pipeline}/start": RouteCase(REVENUE, body={}, before=reporting),
+    "POST /pipelines/{pipeline}/stop": RouteCase(REVENUE, body={}, before=reporting),
+    "POST /pipelines/{pipeline}/replay": RouteCase(REVENUE, body={}, before=reporting),
+    "GET /pipelines/{pipeline}/dead-letters": RouteCase(REVENUE, before=reporting),
 }

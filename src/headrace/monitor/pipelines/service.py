@@ -18,7 +18,7 @@ from headrace.coordinator.coordinator import Coordinator
 from headrace.coordinator.machine import InternalRecord, Outcome
 from headrace.coordinator.result import Result
 from headrace.coordinator.shard import Shard
-from headrace.model.errors import UnsupportedFeature
+from headrace.model.errors import CoordinatorLoading, NotCoordinator, UnsupportedFeature
 from headrace.model.features import PIPELINES_LEVEL, needed
 from headrace.model.image import PIPELINES_REPLICAS, PIPELINES_TOPIC
 from headrace.model.pipeline_report import DesiredState, PipelineReport, ReplayCommand, ReportAnswer
@@ -53,6 +53,8 @@ _SHARD = "pipelines"
 """The topic has one partition, so every key is in the same shard."""
 _LANE = "pipelines"
 _TIMEOUT_S = 10.0
+_PATIENCE_MS = 3_000
+_RETRY_EVERY_S = 0.05
 _SWEEP_EVERY_MS = 60 * 60 * 1000
 
 
@@ -148,6 +150,18 @@ class PipelineReports:
             PipelineMachine().known(name)
 
     async def _do(self, call: AnyPipelineCall, result: Callable[..., A]) -> A:
+        """Carry out a call, after a wait if the topic is new or its leader is changing."""
+        deadline_ms = self._clock.monotonic_ms() + _PATIENCE_MS
+        while True:
+            try:
+                return await self._do_once(call, result)
+            except (NotCoordinator, CoordinatorLoading):
+                # Nothing was done.
+                if self._clock.monotonic_ms() >= deadline_ms:
+                    raise
+            await asyncio.sleep(_RETRY_EVERY_S)
+
+    async def _do_once(self, call: AnyPipelineCall, result: Callable[..., A]) -> A:
         leader = self._coordinator.leader_for(_SHARD)
         if self._peers is not None and leader != self._metadata.broker_id:
             kind: Any = result
