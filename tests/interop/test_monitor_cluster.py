@@ -5,8 +5,8 @@ Two of the brokers run in the test's process, so that their monitors can be aske
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -19,21 +19,9 @@ from headrace.testing.process import BrokerProcess
 from headrace.wire import Cluster
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPythonPartition
-from tests.monitored import ask_monitor
-from tests.waiting import PATIENCE_S
-
-T = TypeVar("T")
+from tests.monitored import ask_monitor, eventually
 
 TOPIC, PARTITIONS, GROUPS = "orders", 6, [f"group-{number}" for number in range(6)]
-
-
-def eventually(look: Callable[[], T], is_wanted: Callable[[T], bool]) -> T:
-    """What `look` gives once that is as wanted."""
-    end_s = time.monotonic() + PATIENCE_S
-    while not is_wanted(found := look()):
-        assert time.monotonic() < end_s, f"waited in vain; now it is {found}"
-        time.sleep(0.05)
-    return found
 
 
 class Trio(NamedTuple):
@@ -170,8 +158,10 @@ def test_a_topic_has_the_figures_of_all_leaders(cluster: Trio) -> None:
     assert [each.end_offset for each in found.partitions] == [10] * PARTITIONS
     assert {each.leader for each in found.partitions} == {1, 2, 3}
     assert (found.stat.messages, found.stat.unknown, found.stat.replicas) == (60, 0, 3)
-    listed = {each.name: each for each in ask_monitor(cluster.second, lambda monitor: monitor.topics())}
-    assert listed[TOPIC].messages == 60
+    listed = eventually(
+        lambda: {each.name: each for each in ask_monitor(cluster.second, lambda monitor: monitor.topics())},
+        lambda found: TOPIC in found and found[TOPIC].messages == 60,
+    )
     assert listed[TOPIC].size_bytes == found.stat.size_bytes
 
 

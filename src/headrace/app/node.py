@@ -358,6 +358,7 @@ class Node:
                 peers=self._peers,
             )
         )
+        monitor.start()
         undo.push_async_callback(monitor.stop)
         random, membership = dependencies.random, self._membership
         services = Services(

@@ -203,6 +203,7 @@ class BrokerSettings:
     metrics_group_max: int = 10_000
     metrics_group_partition_max: int = 50_000
     metrics_queue_max: int = 1_000
+    monitor_history_series_max: int = 10_000
     # Health
     health_stuck_ms: int = 300_000
     health_transaction_open_ms: int = 900_000

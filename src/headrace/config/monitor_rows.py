@@ -1,4 +1,4 @@
-"""The broker's settings about metrics and health. The defaults are in `BrokerSettings`."""
+"""The broker's settings about metrics, history and health. The defaults are in `BrokerSettings`."""
 
 from headrace.config.setting_row import SettingRow
 from headrace.config.settings import Kind
@@ -22,6 +22,9 @@ MONITOR_ROWS = (
          "The number of offsets of groups, one for each partition, with metrics of their own, in the same way.", 0),
     SettingRow("metrics.queue.max", Kind.INT,
          "The number of queues with metrics of their own, in the same way.", 0),
+    SettingRow("monitor.history.series.max", Kind.INT,
+         "The number of series that the broker stores of the last hour, for charts and trends, at 1.4 KiB each: four "
+         "for a topic, three for a group, seven for a queue. Objects beyond it have no history.", 100),
     SettingRow("health.stuck.ms", Kind.INT,
          "How long a group may fall behind without progress, or a queue have messages that none receives, before "
          "headrace health and the alerts call that a problem.", 1_000, dynamic=True, level=SECURITY_LEVEL),
@@ -32,4 +35,4 @@ MONITOR_ROWS = (
          "With less free space than this on the disk of the data directory, that is a problem; below a third of it, a "
          "critical one.", 0, 100, dynamic=True, level=SECURITY_LEVEL),
 )  # fmt: skip
-"""Metrics and health."""
+"""Metrics, history and health."""

@@ -1,4 +1,4 @@
-"""A value that is computed at most once at a time, and then used by all who ask for a while."""
+"""A list that is computed at most once at a time, and then used by all who ask for a while."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,42 +8,41 @@ from headrace.runtime.clock import Clock
 
 T = TypeVar("T")
 
-_REUSED_FOR = 20
-"""A value is used for at least this many times the time that it took to compute."""
+_AGE_PER_ROW_MS = 0.2
+"""A row costs 10 to 20 µs: at most a tenth of a core is spent on rows."""
 
 
 class Cached(Generic[T]):
-    """`get` returns the value, at most `max_age_ms` old, or 20 times as old as it took to compute it.
+    """`get` returns the rows, at most `max_age_ms` old, or 0.2 ms for each row if that is more. Not to be changed.
 
     A caller that is cancelled does not cancel the work for the others. An error goes to all who wait for it, and is not
     remembered.
     """
 
-    def __init__(self, compute: Callable[[], Awaitable[T]], clock: Clock, max_age_ms: float) -> None:
+    def __init__(self, compute: Callable[[], Awaitable[list[T]]], clock: Clock, max_age_ms: float) -> None:
         self._compute = compute
         self._clock = clock
         self._max_age_ms = max_age_ms
         self._fresh_until_ms = float("-inf")
-        self._value: T | None = None
-        self._task: asyncio.Task[T] | None = None
+        self._rows: list[T] | None = None
+        self._task: asyncio.Task[list[T]] | None = None
 
-    async def get(self) -> T:
-        if self._value is not None and self._clock.monotonic_ms() < self._fresh_until_ms:
-            return self._value
+    async def get(self) -> list[T]:
+        if self._rows is not None and self._clock.monotonic_ms() < self._fresh_until_ms:
+            return self._rows
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
             self._task.add_done_callback(self._ended)
         return await asyncio.shield(self._task)
 
-    async def _run(self) -> T:
+    async def _run(self) -> list[T]:
         began_ms = self._clock.monotonic_ms()
-        value = await self._compute()
-        ended_ms = self._clock.monotonic_ms()
-        self._fresh_until_ms = began_ms + max(self._max_age_ms, (ended_ms - began_ms) * _REUSED_FOR)
-        self._value = value
-        return value
+        rows = await self._compute()
+        self._fresh_until_ms = began_ms + max(self._max_age_ms, len(rows) * _AGE_PER_ROW_MS)
+        self._rows = rows
+        return rows
 
-    def _ended(self, task: "asyncio.Task[T]") -> None:
+    def _ended(self, task: "asyncio.Task[list[T]]") -> None:
         self._task = None
         if not task.cancelled():
             # There may be no caller left to see it.

@@ -1,6 +1,7 @@
 """The groups that this broker coordinates: members, positions and lag."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 from headrace.cluster.metadata import Metadata
@@ -9,6 +10,8 @@ from headrace.groups.machine import GroupMachine
 from headrace.groups.service import GroupService
 from headrace.model.errors import HeadraceError
 from headrace.model.ids import NO_LEADER, TopicName
+from headrace.monitor.forecast import TREND_POINTS, lag_trend
+from headrace.monitor.history import History
 from headrace.monitor.lag import LagBook, LagFigures, Position
 from headrace.monitor.loop_slices import sliced
 from headrace.monitor.snapshots import (
@@ -18,6 +21,10 @@ from headrace.monitor.snapshots import (
     GroupTopicLag,
     MemberStat,
 )
+from headrace.runtime.clock import Clock
+
+_PROGRESS_EVERY_MS = 4_000.0
+"""The shortest time over which the rate of a group is measured."""
 
 
 class Coordinated(NamedTuple):
@@ -34,11 +41,33 @@ class Coordinated(NamedTuple):
         return max((value.commit_ms for _, value in self.machine.offsets.of_group(self.group.group_id)), default=None)
 
 
+class Progress(NamedTuple):
+    """The position of a group: the sum of its committed offsets."""
+
+    committed: int
+    since_ms: float
+    """Since when it is that; monotonic."""
+    seen_ms: float
+    per_s: float = 0.0
+
+    def after(self, committed: int, now_ms: float) -> "Progress":
+        moved, passed_ms = committed - self.committed, now_ms - self.seen_ms
+        if passed_ms < _PROGRESS_EVERY_MS:
+            return self
+        return Progress(committed, now_ms if moved else self.since_ms, now_ms, max(0.0, 1000 * moved / passed_ms))
+
+
 class LocalGroups:
-    def __init__(self, *, metadata: Metadata, groups: GroupService, lag: LagBook) -> None:
+    def __init__(
+        self, *, metadata: Metadata, groups: GroupService, clock: Clock, lag: LagBook, history: History
+    ) -> None:
         self._metadata = metadata
         self._groups = groups
+        self._clock = clock
         self._lag = lag
+        self._history = history
+        self._progress: dict[str, Progress] = {}
+        """By group, of those that have committed offsets."""
 
     @property
     def count(self) -> int:
@@ -55,7 +84,19 @@ class LocalGroups:
 
     async def stats(self) -> list[GroupStat]:
         found = self.coordinated()
-        positions = [position async for each in sliced(found) for position in each.positions()]
+        positions: list[Position] = []
+        progress: dict[str, Progress] = {}
+        now_ms = self._clock.monotonic_ms()
+        async for each in sliced(found):
+            own = tuple(each.positions())
+            positions += own
+            if own:
+                name, committed = each.group.group_id, sum(position.offset for position in own)
+                before = self._progress.get(name)
+                progress[name] = (
+                    Progress(committed, now_ms, now_ms) if before is None else before.after(committed, now_ms)
+                )
+        self._progress = progress
         await self._lag.refresh(positions, is_all=True)
         return [self._stat(each) async for each in sliced(found)]
 
@@ -80,8 +121,10 @@ class LocalGroups:
         topics = _by_topic([(position, self._lag.at(position)) for position in found.positions()])
         known = [each.lag_messages for each in topics if each.lag_messages is not None]
         seconds = [each.lag_seconds for each in topics if each.lag_seconds is not None]
+        progress, name, wall_ms = self._progress.get(group.group_id), group.group_id, self._clock.wall_ms()
+        last = partial(self._history.last, "group", name, count=TREND_POINTS, wall_ms=wall_ms)
         return GroupStat(
-            group.group_id,
+            name,
             group.kind,
             group.state_name,
             group.protocol_type,
@@ -90,7 +133,10 @@ class LocalGroups:
             topics=topics,
             lag_messages=sum(known) if known else None,
             lag_seconds=max(seconds, default=None),
+            trend=lag_trend(last(series="lag_messages"), last(series="lag_seconds")),
             last_commit_ms=found.last_commit_ms(),
+            stalled_s=(self._clock.monotonic_ms() - progress.since_ms) / 1000 if progress and sum(known) else None,
+            consumed_per_s=0.0 if progress is None else progress.per_s,
         )
 
     def _partitions(self, found: Coordinated, members: list[MemberView]) -> list[GroupPartitionStat]:

@@ -3,13 +3,17 @@
 Everything is done in slices (`loop_slices.py`): 10,000 partitions are 50 slices of about 2 ms.
 """
 
+from collections.abc import Hashable, Iterator
+
 from headrace.cluster.metadata import Metadata
 from headrace.model.errors import HeadraceError
 from headrace.model.ids import TopicName
+from headrace.monitor.forecast import TREND_POINTS, trend
+from headrace.monitor.history import History
 from headrace.monitor.lag import lag_figures
 from headrace.monitor.log_times import LogTimes
 from headrace.monitor.loop_slices import sliced
-from headrace.monitor.rates import RateTable
+from headrace.monitor.rates import Counters, RateTable
 from headrace.monitor.snapshots import (
     MAX_SHOWN_PARTITIONS,
     NO_RATES,
@@ -29,14 +33,11 @@ from headrace.runtime.clock import Clock
 from headrace.transactions.records import TransactionEntry
 from headrace.transactions.service import TransactionService
 
-RateKey = tuple[str, int]
 Place = tuple[Partition, int]
 """A partition and an offset."""
 
-
-def rate_key(partition: Partition) -> RateKey:
-    """The key of a partition in a `RateTable`."""
-    return partition.topic, partition.index
+TOPIC, PARTITION, QUEUE = "topic", "partition", "queue"
+"""The kinds of keys in a `RateTable`."""
 
 
 class LocalView:
@@ -50,6 +51,7 @@ class LocalView:
         clock: Clock,
         times: LogTimes,
         rates: RateTable,
+        history: History,
     ) -> None:
         self._metadata = metadata
         self._partitions = partitions
@@ -58,25 +60,47 @@ class LocalView:
         self._clock = clock
         self._times = times
         self._rates = rates
+        self._history = history
+
+    # -- rates
+
+    def counters(self) -> Iterator[tuple[Hashable, Counters]]:
+        """Everything that is counted, by the key of its rates."""
+        topics: dict[str, Counters] = {}
+        for partition in tuple(self._partitions.all()):
+            if partition.is_leader:
+                log = partition.log
+                yield (PARTITION, partition.topic, partition.index), (log.end_offset, log.size_bytes)
+                messages, size_bytes = topics.get(partition.topic, (0, 0))
+                topics[partition.topic] = messages + log.end_offset, size_bytes + log.size_bytes
+        for topic, (messages, size_bytes) in topics.items():
+            yield (TOPIC, topic), (messages, size_bytes, 0, 0)
+        for queue in self._queues.hosted():
+            counted = _queue_counters(queue)
+            if counted is not None:
+                yield (QUEUE, queue.host.partition.topic), counted
+
+    def total_rates(self) -> Rates:
+        """The sum over all topics, without internal ones."""
+        topics = (name for name, topic in self._metadata.image.topics.items() if not topic.is_internal)
+        return sum(map(self._topic_rates, topics), NO_RATES)
+
+    def _topic_rates(self, topic: str) -> Rates:
+        found = self._rates.of((TOPIC, topic))
+        return NO_RATES if found is None else Rates(*found)
 
     # -- topics
 
     async def topics(self) -> list[LedTopic]:
         """The topics of which this broker leads partitions."""
-        sums: dict[str, tuple[int, int, int, Rates]] = {}
+        sums: dict[str, tuple[int, int, int]] = {}
         async for partition in sliced(tuple(self._partitions.all())):
-            if not partition.is_leader:
-                continue
-            log = partition.log
-            count, size_bytes, messages, rates = sums.get(partition.topic, (0, 0, 0, NO_RATES))
-            own = self._rates.of(rate_key(partition))
-            sums[partition.topic] = (
-                count + 1,
-                size_bytes + log.size_bytes,
-                messages + max(0, log.high_watermark - log.start_offset),
-                rates if own is NO_RATES else rates + own,
-            )
-        return [LedTopic(topic, *figures) for topic, figures in sums.items()]
+            if partition.is_leader:
+                log = partition.log
+                count, size_bytes, messages = sums.get(partition.topic, (0, 0, 0))
+                messages += max(0, log.high_watermark - log.start_offset)
+                sums[partition.topic] = count + 1, size_bytes + log.size_bytes, messages
+        return [LedTopic(topic, *figures, self._topic_rates(topic)) async for topic, figures in sliced(sums.items())]
 
     def partitions(self, topic: str) -> list[PartitionStat]:
         """The partitions of a topic that this broker leads."""
@@ -96,7 +120,7 @@ class LocalView:
             last_stable_offset=partition.last_stable_offset,
             log_end_offset=log.end_offset,
             size_bytes=log.size_bytes,
-            rates=self._rates.of(rate_key(partition)),
+            rates=Rates(*(self._rates.of((PARTITION, partition.topic, partition.index)) or ())),
             follower_lag=_follower_lag(partition),
         )
 
@@ -108,7 +132,7 @@ class LocalView:
         oldest = await self._ages([each for queue in hosted if (each := _oldest(queue)) is not None])
         return [self._queue(queue, oldest) async for queue in sliced(hosted)]
 
-    async def _ages(self, wanted: list[Place]) -> dict[RateKey, float | None]:
+    async def _ages(self, wanted: list[Place]) -> dict[tuple[str, int], float | None]:
         """The ages in seconds of the next records of partitions."""
         now_ms = self._clock.wall_ms()
         found = await self._times.positions([(partition, [offset]) for partition, offset in wanted])
@@ -118,10 +142,12 @@ class LocalView:
             for time_ms in each.times
         }
 
-    def _queue(self, queue: LocalQueue, oldest: dict[RateKey, float | None]) -> QueueStat:
+    def _queue(self, queue: LocalQueue, oldest: dict[tuple[str, int], float | None]) -> QueueStat:
         host = queue.host
         settings, partition = host.settings, host.partition
         counts = host.engine.counts() if host.has_engine else None
+        sent, received, deleted = self._rates.of((QUEUE, partition.topic)) or (0.0, 0.0, 0.0)
+        wall_ms = self._clock.wall_ms()
         return QueueStat(
             partition.topic,
             settings.is_fifo,
@@ -130,7 +156,11 @@ class LocalView:
             visible=None if counts is None else counts.available,
             in_flight=None if counts is None else counts.in_flight,
             delayed=None if counts is None else counts.delayed,
-            oldest_age_s=oldest.get(rate_key(partition)),
+            oldest_age_s=oldest.get((partition.topic, partition.index)),
+            sent_per_s=sent,
+            received_per_s=received,
+            deleted_per_s=deleted,
+            trend=trend(self._history.last(QUEUE, partition.topic, "oldest_age_s", TREND_POINTS, wall_ms)),
             size_bytes=partition.log.size_bytes,
         )
 
@@ -189,6 +219,16 @@ class LocalView:
             partition_count=len(entry.partitions),
             partitions=sorted(entry.partitions)[:MAX_SHOWN_PARTITIONS],
         )
+
+
+def _queue_counters(queue: LocalQueue) -> Counters | None:
+    """Messages sent, received and deleted; None while the queue is loading."""
+    host = queue.host
+    if not host.has_engine:
+        return None
+    engine = host.engine
+    counts = engine.counts()
+    return engine.indexed_to, 0, engine.indexed_to - counts.available - counts.in_flight - counts.delayed
 
 
 def _oldest(queue: LocalQueue) -> Place | None:

@@ -44,7 +44,7 @@ class Section(Generic[R]):
         """By version, the newest last."""
 
     async def rows(self) -> list[R]:
-        """The rows, at most 0.4 s old, or older if it takes long to build them. Not to be changed."""
+        """The rows, at most 0.4 s old, or older if they are many. Not to be changed."""
         return await self._rows.get()
 
     async def page(self, version: int, number: int) -> RowsPage:

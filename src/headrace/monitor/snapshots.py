@@ -146,6 +146,8 @@ class GroupStat(msgspec.Struct, array_like=True, frozen=True):
     last_commit_ms: int | None = None
     stalled_s: float | None = None
     """How long its position has not moved although there is lag; None if it has none, or that is not known yet."""
+    consumed_per_s: float = 0.0
+    """By how many offsets per second its position moved, over the last sample."""
 
 
 class MemberStat(msgspec.Struct, array_like=True, frozen=True):
@@ -278,7 +280,10 @@ class ProcessStat(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class LatencyStat(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The time of requests in a broker over the last sample; None if there was none."""
+    """The time of requests in a broker over the last sample; None if there was none.
+
+    Of a fetch without its wait for new records.
+    """
 
     produce_p50_ms: float | None = None
     produce_p99_ms: float | None = None

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from headrace.records.batch import LOG_APPEND_TIME, BatchHeader, Buffer
+from headrace.records.batch import DELETE_HORIZON, LOG_APPEND_TIME, BatchHeader, Buffer
 from headrace.records.reader import Record, iter_records
 from headrace.storage.encryption import LogCipher
 from headrace.storage.files import storage_error
@@ -124,8 +124,10 @@ def next_record(
         for position, header in segment.headers(found[0]) if found is not None else ():
             if header.base_offset >= below:
                 return NextRecord(below, None)
-            if not header.is_control and header.last_offset >= offset and not is_aborted(header):
-                return _dated(segment, position, header, offset, cipher, decodes=decodes)
+            if header.record_count and not header.is_control and not is_aborted(header):
+                record = _dated(segment, position, header, offset, cipher, decodes=decodes)
+                if record is not None:
+                    return record
             offset = max(offset, header.next_offset)
             seen += 1
             if seen == _HEADERS_MAX:
@@ -135,22 +137,27 @@ def next_record(
 
 def _dated(
     segment: Segment, position: int, header: BatchHeader, offset: int, cipher: LogCipher | None, *, decodes: bool
-) -> NextRecord:
+) -> NextRecord | None:
+    """The first record of a batch at or after an offset; None if compaction has removed those."""
     first = max(offset, header.base_offset)
-    if header.attributes & LOG_APPEND_TIME or header.record_count == 1:
-        return NextRecord(first, header.max_timestamp)
-    # Compaction removes records of a batch and leaves the rest of its header as it was.
     is_whole = header.record_count == header.last_offset_delta + 1
-    if is_whole and first == header.base_offset:
+    has_time = bool(header.attributes & LOG_APPEND_TIME) or header.record_count == 1
+    if has_time and (is_whole or offset <= header.base_offset):
+        return NextRecord(first, header.max_timestamp)
+    # Compaction puts another time there.
+    has_first_time = not header.attributes & DELETE_HORIZON
+    if is_whole and has_first_time and first == header.base_offset:
         return NextRecord(first, header.base_timestamp)
-    if decodes:
-        batch: Buffer = segment.reader().read(position, header.size)
-        if cipher is not None:
-            batch, header = cipher.decrypt(batch, header)
-        for record in iter_records(batch, header):
-            if record.offset >= offset:
-                return NextRecord(record.offset, record.timestamp)
-    return NextRecord(first, header.base_timestamp, is_exact=False)
+    if not decodes:
+        about = header.base_timestamp if has_first_time else header.max_timestamp
+        return NextRecord(first, about, is_exact=False)
+    batch: Buffer = segment.reader().read(position, header.size)
+    if cipher is not None:
+        batch, header = cipher.decrypt(batch, header)
+    for record in iter_records(batch, header):
+        if record.offset >= offset:
+            return NextRecord(record.offset, record.timestamp)
+    return None
 
 
 def _records(segment: Segment, position: int, header: BatchHeader, cipher: LogCipher | None) -> list[Record]:

@@ -7,7 +7,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from headrace import Client
 from headrace.testing.broker import Broker
-from tests.monitored import ask_monitor
+from tests.monitored import ask_monitor, eventually
 
 
 @pytest.fixture
@@ -23,7 +23,10 @@ def test_topics_and_groups_with_their_lag(broker: Broker) -> None:
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "readers"})
     consumer.commit(offsets=[TopicPartition("orders", 0, 1), TopicPartition("orders", 1, 0)], asynchronous=False)
     consumer.close()
-    topics = {each.name: each for each in ask_monitor(broker, lambda monitor: monitor.topics())}
+    topics = eventually(
+        lambda: {each.name: each for each in ask_monitor(broker, lambda monitor: monitor.topics())},
+        lambda found: found["orders"].messages == 10 and found["orders"].groups == 1,
+    )
     orders = topics["orders"]
     assert (orders.partitions, orders.replicas, orders.messages) == (2, 1, 10)
     assert (orders.unknown, orders.offline, orders.under_replicated) == (0, 0, 0)
@@ -53,7 +56,10 @@ def test_queues_with_their_dead_letters(broker: Broker) -> None:
         failed.send("lost")
         jobs.send("one")
         jobs.send("two", delay=60)
-    queues = {each.queue: each for each in ask_monitor(broker, lambda monitor: monitor.queues())}
+    queues = eventually(
+        lambda: {each.queue: each for each in ask_monitor(broker, lambda monitor: monitor.queues())},
+        lambda found: found["jobs"].delayed == 1,
+    )
     jobs_stat, failed_stat = queues["jobs"], queues["failed"]
     assert (jobs_stat.visible, jobs_stat.in_flight, jobs_stat.delayed) == (1, 0, 1)
     assert (jobs_stat.dead_letter_queue, jobs_stat.dead_letters) == ("failed", 1)
