@@ -90,7 +90,7 @@ def test_the_metadata_is_valid_and_complete(built: Built) -> None:
     python = [each for each in found.classifiers if each.startswith("Programming Language :: Python :: 3.")]
     assert [each.rpartition(" ")[2] for each in python] == ["3.11", "3.12", "3.13"]
     assert "Typing :: Typed" in found.classifiers
-    assert set(found.provides_extra) == {"archive", "cluster", "dev", "site", "spark"}
+    assert set(found.provides_extra) == {"archive", "cluster", "dev", "otel", "site", "spark"}
 
 
 def test_the_entry_points_are_the_command_and_the_pytest_plugin(built: Built) -> None:

@@ -32,6 +32,7 @@ from headrace.client.queue.description import QueueDescription
 from headrace.client.queue.queue import Queue
 from headrace.client.queue.rpc import QueueRpc
 from headrace.client.queue.worker import QueueWorker
+from headrace.client.tracing import messaging_tracer
 from headrace.config.client_connection import ClientConnection
 from headrace.config.credentials import Credentials
 from headrace.model import queue_wire as wire
@@ -66,6 +67,7 @@ class ConnectionFactory:
         self._queue_login = (credentials.user, credentials.password) if has_password else None
         self._tls = _tls_context(credentials) if credentials.uses_tls else None
         self._patience_s = patience_s
+        self.tracing = messaging_tracer(bootstrap, client_id)
         self.contact = self._first_contact(connect_timeout_s)
         self._http_contact = http_contact(self._http, connect_timeout_s) if self._http else self.contact
         self._lock = threading.Lock()
@@ -83,7 +85,7 @@ class ConnectionFactory:
         self.contact.make()
         with self._lock:
             if self._publisher is None:
-                self._publisher = Publisher(self._producer_config(), self.partitioner, self._source)
+                self._publisher = Publisher(self._producer_config(), self.partitioner, self._source, self.tracing)
             return self._publisher
 
     def bulk(self, queue: str) -> BatchProducer:
@@ -130,6 +132,7 @@ class ConnectionFactory:
             poller = PartitionConsumer(config | {"enable.partition.eof": True, "allow.auto.create.topics": False})
             undo.callback(poller.close)
             stream = Subscription(poller, topic, start, until, bounded=bounded)
+            stream.trace(self.tracing, None)
             undo.pop_all()
         return stream
 
@@ -160,6 +163,7 @@ class ConnectionFactory:
             else:
                 transactor = self._transactor(undo, transactional_id, group)
                 stream = ExactlyOnce(poller, names, transactor, _or(commit_interval_s, 0.1))
+            stream.trace(self.tracing, group)
             undo.pop_all()
         return stream
 
@@ -195,6 +199,7 @@ class ConnectionFactory:
                 workers=handler.workers,
                 batch=handler.batch,
                 commit_interval_s=handler.interval_s,
+                tracing=self.tracing,
             )
             undo.pop_all()
         return loop
@@ -214,7 +219,7 @@ class ConnectionFactory:
         config.setdefault("transaction.timeout.ms", 10_000)
         config["message.timeout.ms"] = min(config["message.timeout.ms"], config["transaction.timeout.ms"])
         transactor = Transactor(
-            lambda: Publisher(config, self.partitioner, self._source),
+            lambda: Publisher(config, self.partitioner, self._source, self.tracing),
             self.bootstrap,
             timeout_s=config["transaction.timeout.ms"] / 1000,
             is_shared=transactional_id is not None,

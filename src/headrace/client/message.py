@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import TracebackType
@@ -10,6 +11,8 @@ from typing import Any
 from headrace.model.failure_headers import ATTEMPTS
 
 Header = tuple[str, bytes | None]
+ProcessScopes = Callable[["Message"], AbstractContextManager[object]]
+"""Makes what is entered with `with message:`, beside acknowledging it."""
 
 CONTENT_TYPE = "content-type"
 CORRELATION_ID = "correlation-id"
@@ -44,6 +47,8 @@ class Message:
     headers: tuple[Header, ...] = ()
     timestamp_ms: int | None = None
     _ack: "Callable[[Message], None] | None" = field(default=None, repr=False, compare=False)
+    _process: "ProcessScopes | None" = field(default=None, repr=False, compare=False)
+    _scope: "AbstractContextManager[object] | None" = field(default=None, init=False, repr=False, compare=False)
 
     def header(self, name: str) -> str | None:
         """The last header of this name as text; None if there is none."""
@@ -116,11 +121,19 @@ class Message:
 
     def __enter__(self) -> "Message":
         """`with message:` acknowledges it when the block ends, and not when an exception ends it."""
+        if self._process is not None:
+            scope = self._process(self)
+            object.__setattr__(self, "_scope", scope)
+            scope.__enter__()
         return self
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
-        if error is None:
-            self.ack()
+    def __exit__(self, kind: Any, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            if error is None:
+                self.ack()
+        finally:
+            if self._scope is not None:
+                self._scope.__exit__(kind, error, trace)
 
     def ack(self) -> None:
         """Acknowledge the message (see `Client.consume`). Does nothing where messages are not acknowledged."""

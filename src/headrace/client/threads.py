@@ -4,6 +4,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from contextvars import copy_context
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 _IDLE_S = 10.0
@@ -16,7 +18,7 @@ class DaemonThreads(Executor):
     """Up to `maximum` threads, started when they are needed, and ended when they are not.
 
     The interpreter waits at its end for the threads of a `ThreadPoolExecutor`, and so for whatever hangs in one. For
-    these it does not.
+    these it does not. A call runs in the context of the caller (`contextvars`), as with `asyncio.to_thread`.
     """
 
     def __init__(self, maximum: int, name: str) -> None:
@@ -34,7 +36,7 @@ class DaemonThreads(Executor):
         with self._lock:
             if self._is_shut:
                 raise RuntimeError(f"the threads {self._name} are shut down")
-            self._queue.append((future, lambda: function(*args, **kwargs)))
+            self._queue.append((future, partial(copy_context().run, function, *args, **kwargs)))
             if len(self._queue) > self._idle and len(self._threads) < self._maximum:
                 thread = threading.Thread(target=self._run, args=(self._generation,), name=self._name, daemon=True)
                 self._threads.append(thread)

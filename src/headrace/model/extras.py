@@ -27,7 +27,8 @@ class Extra(NamedTuple):
 CLUSTER = Extra("cluster", "the etcd client", ("aetcd", "grpc"))
 ARCHIVE = Extra("archive", "Arrow", ("numpy", "pyarrow"), ("pyiceberg", "requests", "sqlalchemy"))
 SPARK = Extra("spark", "Spark", ("pyspark", "py4j", "numpy", "pyarrow"), ("pandas", "psycopg"))
-EXTRAS = (CLUSTER, ARCHIVE, SPARK)
+OTEL = Extra("otel", "OpenTelemetry", ("opentelemetry",))
+EXTRAS = (CLUSTER, ARCHIVE, SPARK, OTEL)
 
 
 def require(extra: Extra) -> None:

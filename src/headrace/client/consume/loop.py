@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import closing
+from typing import TYPE_CHECKING
 
 from headrace.client.consume.partition_queue import PartitionQueue
 from headrace.client.consume.results import ResultSink, Sent
@@ -25,6 +26,9 @@ from headrace.client.message import Message
 from headrace.client.outgoing import Outgoing, collect
 from headrace.client.retry import MoveToTopic, RetryInPlace, RetryPolicy, StopHandling, give_up, judge
 from headrace.client.threads import DaemonThreads
+
+if TYPE_CHECKING:
+    from headrace.client.otel import MessagingTracer, ProcessSpan
 
 OnTheWay = deque[tuple[Message, list[Outgoing], Sent]]
 """Messages that were handled, with their results and the futures of their publishing."""
@@ -57,8 +61,10 @@ class HandlerLoop:
         workers: int,
         batch: int,
         commit_interval_s: float,
+        tracing: "MessagingTracer | None" = None,
     ) -> None:
         self._poller = poller
+        self._tracing = tracing
         self._topics = topics
         self._call = call
         self._policy = policy
@@ -178,11 +184,22 @@ class HandlerLoop:
                 self._lock.notify_all()
 
     def _handle(self, lane: PartitionQueue, message: Message, sent: OnTheWay) -> None:
+        if self._tracing is None:
+            self._handle_message(lane, message, sent)
+            return
+        with self._tracing.process_record(message, self._policy.group) as span:
+            self._handle_message(lane, message, sent, span)
+
+    def _handle_message(
+        self, lane: PartitionQueue, message: Message, sent: OnTheWay, span: "ProcessSpan | None" = None
+    ) -> None:
         try:
             results = collect(self._call(message))
             self.monitor.handled()
             on_their_way = self._sink.send(results)
         except Exception as error:
+            if span is not None:
+                span.failed(error)
             if self._await_results(lane, sent):
                 self._fail(lane, message, error)
             return

@@ -1,17 +1,21 @@
 """The base of streams of messages: iteration, batches, stopping, closing."""
 
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from types import TracebackType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.client.errors import ClientError
 from headrace.client.kafka.consumer import PartitionConsumer, Where
 from headrace.client.kafka.librdkafka import log_errors
 from headrace.client.keywords import checks_keywords
 from headrace.client.message import Message
+
+if TYPE_CHECKING:
+    from headrace.client.otel import MessagingTracer
 
 _SLICE_S = 0.2
 
@@ -33,7 +37,15 @@ class Stream(ABC, Iterator[Message]):
         self._buffer: deque[Message] = deque()
         self._stopping = threading.Event()
         self._is_closed = False
+        self._tracing: MessagingTracer | None = None
+        self._group: str | None = None
         self.when_closed: Callable[[], None] = lambda: None
+
+    def trace(self, tracing: "MessagingTracer | None", group: str | None) -> None:
+        """Make a span for each poll, and one for each `with message:`."""
+        self._tracing, self._group = tracing, group
+        if tracing is not None:
+            self._poller.process = lambda message: tracing.process_record(message, group, is_counted=False)
 
     def __next__(self) -> Message:
         while not (self.ends_by_itself and self._is_closed):
@@ -52,8 +64,17 @@ class Stream(ABC, Iterator[Message]):
             raise ClientError("this stream of messages is closed")
         self._before_take()
         if not self._buffer and not self.is_over:
-            self._fill(timeout_s)
+            if self._tracing is None:
+                self._fill(timeout_s)
+            else:
+                self._fill_traced(timeout_s, self._tracing)
         return [self._deliver(self._buffer.popleft()) for _ in range(min(maximum, len(self._buffer)))]
+
+    def _fill_traced(self, timeout_s: float, tracing: "MessagingTracer") -> None:
+        began_ns = time.time_ns()
+        self._fill(timeout_s)
+        if self._buffer:
+            tracing.received_records(self._buffer, began_ns, self._group)
 
     def hand_back(self, messages: Iterable[Message]) -> None:
         """Discard messages that were polled and not delivered. They count as read, but not as done."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -19,6 +19,10 @@ from headrace.client.errors import ClientError, DeliveryFailed, Unreachable
 from headrace.client.kafka.librdkafka import create_client, delivery_error, explain, log, warm_up
 from headrace.client.outgoing import Outgoing, ProducerRecord, encode
 from headrace.client.partitioners import Partitioner, by_key
+from headrace.model.queued import MessageIds
+
+if TYPE_CHECKING:
+    from headrace.client.otel import MessagingTracer
 
 _POLL_S = 0.1
 _ROOM_POLL_S = 0.05
@@ -53,13 +57,20 @@ class Published:
 class Publisher:
     """A producer with a thread for its delivery reports. Thread-safe."""
 
-    def __init__(self, config: dict[str, Any], partitioner: Partitioner, source: str) -> None:
+    def __init__(
+        self,
+        config: dict[str, Any],
+        partitioner: Partitioner,
+        source: str,
+        tracing: "MessagingTracer | None" = None,
+    ) -> None:
         self._bootstrap: str = config["bootstrap.servers"]
         self.producer: Producer = create_client(Producer, config)
         self._is_transactional = "transactional.id" in config
         self._partitioner = None if partitioner is by_key else partitioner
         self._counts: dict[str, tuple[int, float]] = {}
         self._source = source
+        self._tracing = tracing
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closing = False
@@ -78,8 +89,16 @@ class Publisher:
 
         return self.send_record(record, published, is_awaited=is_awaited)
 
-    def send_record(self, record: ProducerRecord, result: Callable[[Any], T], *, is_awaited: bool) -> "Future[T]":
-        """The same for a record; `result` makes the future's result of librdkafka's message."""
+    def send_record(
+        self,
+        record: ProducerRecord,
+        result: Callable[[Any], T],
+        *,
+        is_awaited: bool,
+        ids: MessageIds | None = None,
+    ) -> "Future[T]":
+        """The same for a record; `result` makes the future's result of librdkafka's message. `ids` are those of the
+        queue that it is sent to, if it is one."""
         future: Future[T] = Future()
         # From here on it cannot be cancelled: the message is on its way.
         future.set_running_or_notify_cancel()
@@ -94,7 +113,7 @@ class Publisher:
             future.set_exception(delivery_error(record.topic, error, self._bootstrap))
 
         try:
-            self.queue(record, report)
+            self.queue(record, report, ids)
         except KafkaException as failure:
             raise delivery_error(record.topic, failure.args[0], self._bootstrap) from None
         return future
@@ -102,8 +121,24 @@ class Publisher:
     def encode(self, outgoing: Outgoing) -> ProducerRecord:
         return encode(outgoing, default_source=self._source, new_id=lambda: str(uuid.uuid4()), now=datetime.now(UTC))
 
-    def queue(self, record: ProducerRecord, on_delivery: Callable[[KafkaError | None, Any], None]) -> None:
+    def queue(
+        self,
+        record: ProducerRecord,
+        on_delivery: Callable[[KafkaError | None, Any], None],
+        ids: MessageIds | None = None,
+    ) -> None:
         """Queue a record, when there is room. Raises `KafkaException` if librdkafka refuses it."""
+        if self._tracing is None:
+            self._queue(record, on_delivery)
+            return
+        span = self._tracing.send(record, ids)
+        try:
+            self._queue(span.record, span.ending(on_delivery))
+        except BaseException as error:
+            span.end(error)
+            raise
+
+    def _queue(self, record: ProducerRecord, on_delivery: Callable[[KafkaError | None, Any], None]) -> None:
         if self._thread is None or self._closing:
             self._serve_reports(record.topic)
         topic, value, key, headers, partition, timestamp_ms = record

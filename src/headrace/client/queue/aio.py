@@ -82,16 +82,20 @@ class QueueMessage(QueueMessageBody[Received]):
     async def __aenter__(self) -> "QueueMessage":
         """`async with message:` acknowledges it when the block ends, unless it was settled there; when an exception
         ends the block, it is returned with that as the reason."""
+        self._message.begin_process()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._message.is_settled:
-            if error is None:
-                await self.ack()
-            else:
-                await self.nack(reason=reason_for_broker(error))
+        try:
+            if not self._message.is_settled:
+                if error is None:
+                    await self.ack()
+                else:
+                    await self.nack(reason=reason_for_broker(error))
+        finally:
+            self._message.end_process(error)
 
     async def extend(self, seconds: Seconds) -> None:
         """Keep it for so long from now on. Raises `LeaseLost` if it is not ours any more."""

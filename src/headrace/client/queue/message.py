@@ -2,7 +2,8 @@
 
 import json
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
@@ -292,10 +293,19 @@ class QueueMessage(QueueMessageBody[Received]):
     ```
     """
 
-    __slots__ = ("_settling", "is_settled", "queue")
+    __slots__ = ("_process", "_scope", "_settling", "is_settled", "queue")
 
-    def __init__(self, queue: str, found: Received, settling: Acknowledger) -> None:
+    def __init__(
+        self,
+        queue: str,
+        found: Received,
+        settling: Acknowledger,
+        process: "Callable[[QueueMessage], AbstractContextManager[object]] | None" = None,
+    ) -> None:
+        """`process` makes what is entered with `with message:`, beside settling it."""
         self.found = found
+        self._process = process
+        self._scope: AbstractContextManager[object] | None = None
         self._settling = settling
         self.queue = queue
         self.is_settled = False
@@ -328,16 +338,32 @@ class QueueMessage(QueueMessageBody[Received]):
     def __enter__(self) -> "QueueMessage":
         """`with message:` acknowledges it when the block ends, unless it was settled there; when an exception ends the
         block, it is returned with that as the reason."""
+        self.begin_process()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self.is_settled:
-            if error is None:
-                self.ack()
-            else:
-                self.nack(reason=reason_for_broker(error))
+        try:
+            if not self.is_settled:
+                if error is None:
+                    self.ack()
+                else:
+                    self.nack(reason=reason_for_broker(error))
+        finally:
+            self.end_process(error)
+
+    def begin_process(self) -> None:
+        """Begin the span of handling the message, where there is tracing; `with message:` does."""
+        if self._process is not None:
+            self._scope = self._process(self)
+            self._scope.__enter__()
+
+    def end_process(self, error: BaseException | None) -> None:
+        """End the span of handling the message."""
+        if self._scope is not None:
+            self._scope.__exit__(None if error is None else type(error), error, None)
+            self._scope = None
 
     def extend(self, seconds: Seconds) -> None:
         """Keep it for so long from now on. Raises `LeaseLost` if it is not ours any more."""

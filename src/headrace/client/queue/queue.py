@@ -33,6 +33,7 @@ from headrace.model.queue_wire import Counts
 
 if TYPE_CHECKING:
     from headrace.client.factory import ConnectionFactory
+    from headrace.client.otel import ProcessSpan
 
 _SLICE_S = 20.0
 """How long one call waits for messages."""
@@ -62,6 +63,7 @@ class Queue:
     ) -> None:
         self.name = name
         self._rpc = rpc
+        self._tracing = connection.tracing
         self._settler = AckBatcher(name, rpc)
         self._register = register
         self._known = KnownQueue(name, rpc)
@@ -280,12 +282,19 @@ class Queue:
     def receive(self, max: int = 1, wait: float = 20.0, visibility: Seconds | None = None) -> list[QueueMessage]:
         """Up to `max` messages (and 1,000), as soon as there are any; none if none came within `wait` seconds. Each is
         hidden from others for `visibility`; without it, as the queue says."""
-        give_up_at_s = time.monotonic() + wait
+        give_up_at_s, began_ns = time.monotonic() + wait, time.time_ns()
+        process = None if self._tracing is None else self._process
         while True:
             left_s = give_up_at_s - time.monotonic()
-            found = self._receive(max, min(_SLICE_S, left_s), milliseconds(visibility))
+            found = self._receive(max, min(_SLICE_S, left_s), milliseconds(visibility), process=process)
+            if found and self._tracing is not None:
+                self._tracing.received_from_queue(self.name, found, began_ns)
             if found or left_s <= _SLICE_S:
                 return found
+
+    def _process(self, message: QueueMessage) -> "ProcessSpan":
+        assert self._tracing is not None
+        return self._tracing.process_queued(message, self.name, is_counted=False)
 
     def receive_until(
         self, is_over: Callable[[], bool], maximum: int, wait_s: float, visibility_s: float
@@ -301,12 +310,13 @@ class Queue:
         *,
         patience_s: float | None = None,
         is_over: Callable[[], bool] = lambda: False,
+        process: "Callable[[QueueMessage], ProcessSpan] | None" = None,
     ) -> list[QueueMessage]:
         wait_s = max(0.0, wait_s)
         call = wire.Receive(self.name, min(maximum, _AT_ONCE), round(wait_s * 1000), visibility_ms)
         found = self._rpc.call(call, wire.AllReceived, longer_s=wait_s, patience_s=patience_s, is_over=is_over)
         name, settler = self.name, self._settler
-        return [QueueMessage(name, each, settler) for each in found.messages]
+        return [QueueMessage(name, each, settler, process) for each in found.messages]
 
     def peek(
         self,
@@ -383,6 +393,7 @@ class Queue:
             concurrency=worker.concurrency,
             lease_s=lease_s,
             is_fifo=settings["type"] == "fifo",
+            tracing=self._tracing,
         )
 
     def bury(self, message: QueueMessage, reason: str) -> bool:

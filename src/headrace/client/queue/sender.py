@@ -36,9 +36,9 @@ class QueueSender:
             return SentMessage(ids.at(offset), offset)
 
         if is_awaited:
-            return self._connection.publisher.send_record(record, sent, is_awaited=True)
+            return self._connection.publisher.send_record(record, sent, is_awaited=True, ids=ids)
         with self._sending:
-            self._sent_last = self._connection.publisher.send_record(record, sent, is_awaited=False)
+            self._sent_last = self._connection.publisher.send_record(record, sent, is_awaited=False, ids=ids)
             return self._sent_last
 
     def send_many(self, bodies: "Iterable[Payload | NewMessage]", common: NewMessage) -> list[SentMessage]:
@@ -54,11 +54,19 @@ class QueueSender:
         if self._sent_last is not None:
             # They keep their order.
             self._sent_last.exception()
-        return [SentMessage(ids.at(offset), offset) for offset in self._bulk.send(records)]
+        return [SentMessage(ids.at(offset), offset) for offset in self._send_batch(records)]
+
+    def _send_batch(self, records: list[ProducerRecord]) -> list[int]:
+        tracing = self._connection.tracing
+        if tracing is None or not records:
+            return self._bulk.send(records)
+        with tracing.send_batch(self._name, records) as batch:
+            return self._bulk.send(batch.records)
 
     def send_record(self, record: ProducerRecord) -> None:
         """Send a record as it is, and wait until it is stored."""
-        self._connection.publisher.send_record(record, lambda _: None, is_awaited=True).result()
+        ids = self._known.ids
+        self._connection.publisher.send_record(record, lambda _: None, is_awaited=True, ids=ids).result()
 
     def close(self) -> None:
         self._bulk.close()

@@ -21,6 +21,7 @@ from headrace.client.queue.message import QueueMessage, Seconds, seconds
 from headrace.model.failure_headers import reason_with
 
 if TYPE_CHECKING:
+    from headrace.client.otel import MessagingTracer, ProcessSpan
     from headrace.client.queue.queue import Queue
 
 _WAIT_S = 1.0
@@ -78,8 +79,10 @@ class WorkerLoop:
         concurrency: int,
         lease_s: float,
         is_fifo: bool,
+        tracing: "MessagingTracer | None" = None,
     ) -> None:
         self._source = source
+        self._tracing = tracing
         self._call = call
         self.monitor = monitor
         self._concurrency = concurrency
@@ -208,11 +211,20 @@ class WorkerLoop:
                 self._fail(error)
 
     def _handle(self, held: InFlightMessage[QueueMessage]) -> None:
+        if self._tracing is None:
+            self._handle_message(held)
+            return
+        with self._tracing.process_queued(held.message, self._source.name) as span:
+            self._handle_message(held, span)
+
+    def _handle_message(self, held: InFlightMessage[QueueMessage], span: "ProcessSpan | None" = None) -> None:
         message = held.message
         behind: list[QueueMessage] = []
         try:
             _refuse_coroutine(self._call(message))
         except BaseException as error:
+            if span is not None:
+                span.failed(error)
             with self._lock:
                 behind = self._hand.failed(held)
                 self._room.notify_all()
