@@ -33,6 +33,8 @@ SCHEMA = "https://opentelemetry.io/schemas/1.44.0"
 TOPICS, QUEUES = "kafka", "headrace"
 """`messaging.system`: topics are Kafka's, as every other client of them says; queues have a protocol of their own."""
 _MAX_KEY_CHARS = 256
+_LOOK_EVERY_S = 1.0
+"""Until a provider is set: asking for it takes as long as sending a message."""
 _BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 Attributes = dict[str, Any]
 Report = Callable[[Any, Any], None]
@@ -53,8 +55,22 @@ class MessagingTracer:
         )
         self._sent = meter.create_counter("messaging.client.sent.messages", "{message}")
         self._consumed = meter.create_counter("messaging.client.consumed.messages", "{message}")
+        self._is_active = False
+        self._look_again_s = 0.0
         self._common = {**_server(bootstrap), "messaging.client.id": client_id}
         self._metric_common = _server(bootstrap)
+
+    @property
+    def active(self) -> "MessagingTracer | None":
+        """This tracer, once the program has set a provider; until then None, and nothing is made."""
+        if self._is_active:
+            return self
+        now_s = time.monotonic()
+        if now_s < self._look_again_s:
+            return None
+        self._look_again_s = now_s + _LOOK_EVERY_S
+        self._is_active = _is_provider_set()
+        return self if self._is_active else None
 
     # -- sending
 
@@ -315,6 +331,12 @@ def error_type(error: object) -> str:
         return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     name = getattr(error, "name", None)
     return str(name()) if callable(name) else "_OTHER"
+
+
+def _is_provider_set() -> bool:
+    """Whether the program has set a provider: the API answers with one that passes on to it until then."""
+    providers = (trace.get_tracer_provider(), metrics.get_meter_provider())
+    return any("Proxy" not in type(each).__name__ for each in providers)
 
 
 def _end(span: Span, error: object) -> None:

@@ -184,10 +184,10 @@ class HandlerLoop:
                 self._lock.notify_all()
 
     def _handle(self, lane: PartitionQueue, message: Message, sent: OnTheWay) -> None:
-        if self._tracing is None:
+        if self._tracing is None or (tracer := self._tracing.active) is None:
             self._handle_message(lane, message, sent)
             return
-        with self._tracing.process_record(message, self._policy.group) as span:
+        with tracer.process_record(message, self._policy.group) as span:
             self._handle_message(lane, message, sent, span)
 
     def _handle_message(

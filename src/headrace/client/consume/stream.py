@@ -5,6 +5,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -44,8 +45,6 @@ class Stream(ABC, Iterator[Message]):
     def trace(self, tracing: "MessagingTracer | None", group: str | None) -> None:
         """Make a span for each poll, and one for each `with message:`."""
         self._tracing, self._group = tracing, group
-        if tracing is not None:
-            self._poller.process = lambda message: tracing.process_record(message, group, is_counted=False)
 
     def __next__(self) -> Message:
         while not (self.ends_by_itself and self._is_closed):
@@ -64,17 +63,18 @@ class Stream(ABC, Iterator[Message]):
             raise ClientError("this stream of messages is closed")
         self._before_take()
         if not self._buffer and not self.is_over:
-            if self._tracing is None:
+            if self._tracing is None or (tracer := self._tracing.active) is None:
                 self._fill(timeout_s)
             else:
-                self._fill_traced(timeout_s, self._tracing)
+                self._fill_traced(timeout_s, tracer)
         return [self._deliver(self._buffer.popleft()) for _ in range(min(maximum, len(self._buffer)))]
 
-    def _fill_traced(self, timeout_s: float, tracing: "MessagingTracer") -> None:
+    def _fill_traced(self, timeout_s: float, tracer: "MessagingTracer") -> None:
         began_ns = time.time_ns()
+        self._poller.process = partial(tracer.process_record, group=self._group, is_counted=False)
         self._fill(timeout_s)
         if self._buffer:
-            tracing.received_records(self._buffer, began_ns, self._group)
+            tracer.received_records(self._buffer, began_ns, self._group)
 
     def hand_back(self, messages: Iterable[Message]) -> None:
         """Discard messages that were polled and not delivered. They count as read, but not as done."""

@@ -128,10 +128,10 @@ class Publisher:
         ids: MessageIds | None = None,
     ) -> None:
         """Queue a record, when there is room. Raises `KafkaException` if librdkafka refuses it."""
-        if self._tracing is None:
+        if self._tracing is None or (tracer := self._tracing.active) is None:
             self._queue(record, on_delivery)
             return
-        span = self._tracing.send(record, ids)
+        span = tracer.send(record, ids)
         try:
             self._queue(span.record, span.ending(on_delivery))
         except BaseException as error:

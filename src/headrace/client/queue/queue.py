@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from headrace.client.errors import ClientError, NoSuchQueue
@@ -283,18 +284,15 @@ class Queue:
         """Up to `max` messages (and 1,000), as soon as there are any; none if none came within `wait` seconds. Each is
         hidden from others for `visibility`; without it, as the queue says."""
         give_up_at_s, began_ns = time.monotonic() + wait, time.time_ns()
-        process = None if self._tracing is None else self._process
+        tracer = None if self._tracing is None else self._tracing.active
+        process = None if tracer is None else partial(tracer.process_queued, queue=self.name, is_counted=False)
         while True:
             left_s = give_up_at_s - time.monotonic()
             found = self._receive(max, min(_SLICE_S, left_s), milliseconds(visibility), process=process)
-            if found and self._tracing is not None:
-                self._tracing.received_from_queue(self.name, found, began_ns)
+            if found and tracer is not None:
+                tracer.received_from_queue(self.name, found, began_ns)
             if found or left_s <= _SLICE_S:
                 return found
-
-    def _process(self, message: QueueMessage) -> "ProcessSpan":
-        assert self._tracing is not None
-        return self._tracing.process_queued(message, self.name, is_counted=False)
 
     def receive_until(
         self, is_over: Callable[[], bool], maximum: int, wait_s: float, visibility_s: float

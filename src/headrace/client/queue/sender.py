@@ -58,9 +58,9 @@ class QueueSender:
 
     def _send_batch(self, records: list[ProducerRecord]) -> list[int]:
         tracing = self._connection.tracing
-        if tracing is None or not records:
+        if tracing is None or (tracer := tracing.active) is None or not records:
             return self._bulk.send(records)
-        with tracing.send_batch(self._name, records) as batch:
+        with tracer.send_batch(self._name, records) as batch:
             return self._bulk.send(batch.records)
 
     def send_record(self, record: ProducerRecord) -> None:

@@ -211,10 +211,10 @@ class WorkerLoop:
                 self._fail(error)
 
     def _handle(self, held: InFlightMessage[QueueMessage]) -> None:
-        if self._tracing is None:
+        if self._tracing is None or (tracer := self._tracing.active) is None:
             self._handle_message(held)
             return
-        with self._tracing.process_queued(held.message, self._source.name) as span:
+        with tracer.process_queued(held.message, self._source.name) as span:
             self._handle_message(held, span)
 
     def _handle_message(self, held: InFlightMessage[QueueMessage], span: "ProcessSpan | None" = None) -> None:
