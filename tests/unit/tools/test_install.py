@@ -92,7 +92,7 @@ def test_a_folder_that_is_something_else_is_left_alone(tmp_path: Path) -> None:
 def test_an_extra_that_does_not_exist(tmp_path: Path) -> None:
     done = install(make_tree(tmp_path), "--extras", "sprak")
     assert done.returncode == 1
-    assert "There is no extra sprak: EXTRAS may have archive, cluster, dev, site, spark." in done.stderr
+    assert "There is no extra sprak: EXTRAS may have archive, cluster, dev, otel, site, spark." in done.stderr
 
 
 def test_sizes_are_known_for_every_extra() -> None:
