@@ -3,10 +3,10 @@ import { html } from "../core/html.js";
 import { Icon } from "./icons.js";
 
 const TONES = {
-  ok: ["ok", "stable", "active", "running", "online", "up", "complete", "completed", "finished", "allowed", "success", "completecommit", "leader"],
-  warn: ["warning", "starting", "stopping", "draining", "preparingrebalance", "completingrebalance", "assigning", "reconciling", "restarting", "prepareabort", "preparecommit", "waiting", "behind", "paused", "lagging"],
+  ok: ["ok", "stable", "active", "running", "online", "up", "complete", "completed", "finished", "allowed", "success", "completecommit", "leader", "visible", "available", "committed"],
+  warn: ["warning", "starting", "stopping", "draining", "preparingrebalance", "completingrebalance", "assigning", "reconciling", "restarting", "prepareabort", "preparecommit", "waiting", "behind", "paused", "lagging", "delayed", "notreporting"],
   crit: ["critical", "failed", "offline", "down", "dead", "denied", "error", "crashed", "no data"],
-  info: ["ongoing", "running task", "moving", "replaying"],
+  info: ["in flight", "ongoing", "running task", "moving", "replaying"],
 };
 
 export function toneOf(state) {
@@ -42,9 +42,9 @@ const TRENDS = {
 };
 
 /** An arrow for where a number is going. For lag and ages, up is bad. */
-export function Trend({ trend }) {
+export function Trend({ trend, withWord = false }) {
   const word = typeof trend === "number" ? (trend > 0 ? "up" : trend < 0 ? "down" : "flat") : trend;
   const [icon, label] = TRENDS[word] ?? ["flat", "steady"];
   const tone = icon === "rise" ? "up" : icon === "fall" ? "down" : "flat";
-  return html`<span class=${`trend ${tone}`} title=${label}><${Icon} name=${icon} label=${label} /></span>`;
+  return html`<span class=${`trend ${tone}`} title=${label}><${Icon} name=${icon} label=${withWord ? undefined : label} />${withWord && label}</span>`;
 }

@@ -132,7 +132,7 @@ export function Chart({ title, history, series, format = short, isBinary = false
         )}
       </ul>
     </div>
-    <div class="chart">
+    <div class=${`chart ${hasData ? "" : "without-data"}`}>
       <div ref=${place}></div>
       <div ref=${tip} class="chart-tip" hidden></div>
       ${!hasData && html`<div class="chart-empty">No data yet: a point is added every ${history?.step_s ?? 10} s</div>`}

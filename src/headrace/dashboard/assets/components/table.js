@@ -8,6 +8,8 @@ import { count } from "../core/format.js";
 import { Icon } from "./icons.js";
 import { Failed, SkeletonRows } from "./states.js";
 import { useResource } from "../core/resource.js";
+import { useTrail } from "../core/trail.js";
+import { Sparkline } from "./sparkline.js";
 
 const PER_PAGE = 50;
 const TYPING_MS = 250;
@@ -55,10 +57,10 @@ function Head({ column, sort, order, onSort }) {
 }
 
 /**
- * @param {{ path: string, caption: string, columns: Column[], rowKey: (row: any) => any, sort: string, order?: string, search?: string, filters?: any, query?: object, empty: any, nothingFound?: string, pollMs?: number }} props
+ * @param {{ path: string, caption: string, columns: Column[], rowKey: (row: any) => any, sort: string, order?: string, search?: string, filters?: any, query?: object, empty: any, pollMs?: number, version?: number, tools?: any, trail?: { after: string, label: string, value: (row: any) => number } }} props
  *   `search` is the placeholder of the search field; `sort` and `order` hold until others are chosen
  */
-export function ListTable({ path, caption, columns, rowKey, sort, order = "asc", search, filters, query = {}, empty, pollMs, version = 0, tools }) {
+export function ListTable({ path, caption, columns, rowKey, sort, order = "asc", search, filters, query = {}, empty, pollMs, version = 0, tools, trail }) {
   const { query: asked } = usePlace();
   const now = {
     search: asked.get("search") ?? "",
@@ -68,6 +70,7 @@ export function ListTable({ path, caption, columns, rowKey, sort, order = "asc",
   };
   const resource = useResource(path, { query: { ...query, ...now, per_page: PER_PAGE }, pollMs, version });
   const rows = resource.data?.items ?? [];
+  const points = useTrail(resource.data?.items, rowKey, trail?.value ?? (() => null));
   const isFiltered = now.search !== "" || Object.values(query).some((each) => each !== undefined && each !== "");
   function onSort(field) {
     const first = columns.find((each) => each.sort === field)?.end ? "desc" : "asc";
@@ -82,11 +85,18 @@ export function ListTable({ path, caption, columns, rowKey, sort, order = "asc",
     </div>
     ${resource.error && !resource.data
       ? html`<${Failed} error=${resource.error} retry=${resource.reload} />`
-      : html`<${DataTable} caption=${caption} columns=${columns} rows=${rows} rowKey=${rowKey} sort=${now.sort} order=${now.order} onSort=${onSort}
+      : html`<${DataTable} caption=${caption} columns=${trail ? withTrail(columns, trail, points) : columns} rows=${rows} rowKey=${rowKey} sort=${now.sort} order=${now.order} onSort=${onSort}
           isLoading=${resource.isLoading && !resource.data}
           empty=${isFiltered ? html`<div class="empty"><${Icon} name="search" /><h2>Nothing matches</h2><button type="button" class="button" onClick=${() => clear(query)}>Clear the filter</button></div>` : empty} />`}
     ${resource.data && resource.data.total > 0 && html`<${Pager} data=${resource.data} />`}
   </section>`;
+}
+
+/** A column with a line of the newest points, behind the column that `after` names. */
+function withTrail(columns, trail, points) {
+  const at = columns.findIndex((each) => each.key === trail.after) + 1;
+  const cell = (row) => html`<${Sparkline} points=${points(row)} label=${`${trail.label} while this page was open`} />`;
+  return [...columns.slice(0, at), { key: "trail", label: trail.label, end: true, phone: false, cell }, ...columns.slice(at)];
 }
 
 const clear = (query) => setQuery({ search: null, page: null, ...Object.fromEntries(Object.keys(query).map((each) => [each, null])) });

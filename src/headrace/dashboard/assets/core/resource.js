@@ -5,6 +5,7 @@ import { report, watch } from "./live.js";
 
 const POLL_MS = 4000;
 const HISTORY_POINTS = 360;
+const LIVE_EVENTS = ["message", "update"];
 
 /**
  * @param {string | null} path below /api/v1; null to wait
@@ -25,22 +26,29 @@ export function useResource(path, { query, live, pollMs = POLL_MS, version = 0 }
     const abort = new AbortController();
     let timer = 0;
     let stop = null;
+    let isLive = false;
 
     async function load() {
       try {
         const data = await get(path, query, abort.signal);
         if (current.current !== key) return;
         setState({ key, path, data, error: null });
-        if (live && !stop) {
-          stop = watch(`/live/${live}`, (fresh) => setState((now) => ({ key, path, data: merge(now.data, fresh), error: null })));
-        } else if (!live && pollMs) report(source, "live");
+        if (live && !stop) stop = watch(`/live/${live}`, received, { events: LIVE_EVENTS });
+        else if (!live && pollMs) report(source, "live");
       } catch (error) {
         if (error.name === "AbortError") return;
         // What was shown stays, with the state in the top bar, when the broker is away for a moment.
         setState((now) => ({ key, path, data: now.path === path ? now.data : null, error }));
         if (error.status === 0 || error.status >= 500) report(source, "reconnecting");
       }
-      if (!abort.signal.aborted && (!stop || !live) && pollMs) timer = setTimeout(visible, pollMs);
+      if (!abort.signal.aborted && !isLive && pollMs) timer = setTimeout(visible, pollMs);
+    }
+
+    /** With the first event of the stream there is no more asking. */
+    function received(fresh) {
+      isLive = true;
+      clearTimeout(timer);
+      setState((now) => ({ key, path, data: merge(now.data, fresh), error: null }));
     }
 
     function visible() {
