@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from headrace.admin.kafka_requests import FetchedPart, fetch
-from headrace.admin.message_filter import MessageFilter
 from headrace.admin.routes import AdminRequest
 from headrace.records.fetched import next_offset, read_records
 from headrace.records.reader import Record
@@ -62,8 +61,9 @@ class Scan:
     topic: str
     bounds: dict[int, ScanBounds]
     positions: dict[int, int]
-    wanted: MessageFilter
+    matches: Callable[[Record], bool]
     has_filter: bool
+    """False if every message matches."""
     budget: ScanBudget = field(default_factory=new_budget)
     scanned: int = 0
 
@@ -93,7 +93,7 @@ class Scan:
             for record in read_records(part.records, first_offset=at, end_offset=end, aborted=part.aborted):
                 self.scanned += 1
                 self.budget.left_messages -= 1
-                if self.wanted.matches(record):
+                if self.matches(record):
                     taken.append(record)
                 if len(taken) >= most or self.budget.is_spent:
                     return record.offset + 1
@@ -128,7 +128,7 @@ class Scan:
             if records is not None:
                 break
             window = max(1, window // 8)
-        matching = [record for record in records if self.wanted.matches(record)]
+        matching = [record for record in records if self.matches(record)]
         taken = matching[-most:]
         self.positions[index] = taken[0].offset if len(taken) < len(matching) else at
         return taken

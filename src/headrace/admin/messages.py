@@ -140,7 +140,7 @@ async def browse_messages(request: AdminRequest) -> AdminReply:
         else:
             positions = await start_positions(request, topic, query.start, bounds)
         positions = {index: min(max(at, bounds[index].start), bounds[index].end) for index, at in positions.items()}
-        scan = Scan(request, topic, bounds, positions, wanted, query.has_filter)
+        scan = Scan(request, topic, bounds, positions, wanted.matches, query.has_filter)
         found = await (scan.backward(query.limit) if is_backward else scan.forward(query.limit))
     return AdminReply(_page(request, query, scan, found, is_backward=is_backward))
 

@@ -1,13 +1,18 @@
 """All routes: importing the modules of the resources registers theirs."""
 
 from headrace.admin import (  # noqa: F401
+    acls,
+    audit_events,
+    cluster,
     dead_letters,
     groups,
     health,
     messages,
+    overview,
     pipelines,
     queue_messages,
     queues,
+    reassignments,
     redrives,
     session,
     topics,

@@ -62,7 +62,8 @@ class RouteNeed(NamedTuple):
         if self.access is Access.OPEN:
             return "none"
         kind = "queue" if self.actions else self.kind.name.lower().replace("_", " ")
-        where = f"each {kind} that is listed" if self.access is Access.SHOWN else f"the {kind}"
+        is_listed = self.access is Access.SHOWN and self.kind is not ResourceType.CLUSTER
+        where = f"each {kind} that is listed" if is_listed else f"the {kind}"
         if self.prefix and self.parameter:
             where += f" {self.prefix}{{{self.parameter}}}"
         return f"{self.operation.name} on {where}"

@@ -23,9 +23,9 @@ from headrace.admin.routes import (
 from headrace.model.acls import AclOperation, ResourceType
 from headrace.monitor.snapshots import TransactionStat
 from headrace.protocol.codec import make
-from headrace.protocol.units import from_ms
+from headrace.protocol.units import from_ms, to_ms
 
-_INIT_PRODUCER_ID, _DESCRIBE_PRODUCERS = 22, 61
+_INIT_PRODUCER_ID, _DESCRIBE_PRODUCERS, _DESCRIBE_TRANSACTIONS, _LIST_TRANSACTIONS = 22, 61, 65, 66
 _OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 _NO_TIMEOUT_MS = 2**31 - 1
 _DEFAULT_TIMEOUT_MS = 60_000
@@ -95,14 +95,12 @@ class TransactionAbort(msgspec.Struct, frozen=True):
 async def abort_transaction(request: AdminRequest) -> AdminReply:
     """Abort the open transaction of a transactional id, and fence its producer."""
     name = request.parameters["transactional_id"]
-    listed = await request.services.monitor.transactions()
-    found = next((each for each in listed if each.transactional_id == name), None)
-    if found is None:
-        raise AdminError(404, "unknown_transactional_id", f"there is no transactional id {name}")
-    if found.state not in _OPEN:
-        raise AdminError(409, "no_open_transaction", f"{name} has no open transaction: its state is {found.state}")
-    # The timeout stays as it is, for the next instance of the producer.
-    timeout_ms = max(found.timeout_ms, 1_000) if found.timeout_ms < _NO_TIMEOUT_MS else _DEFAULT_TIMEOUT_MS
+    state = await patiently(lambda: _state(request, name))
+    if state not in _OPEN:
+        raise AdminError(409, "no_open_transaction", f"{name} has no open transaction: its state is {state}")
+    timeout_ms = await patiently(lambda: _timeout_ms(request, name))
+    # It stays as it is, for the next instance of the producer.
+    timeout_ms = max(timeout_ms, 1_000) if timeout_ms < _NO_TIMEOUT_MS else _DEFAULT_TIMEOUT_MS
 
     def build(schema: ModuleType) -> Any:
         return make(
@@ -124,7 +122,35 @@ async def abort_transaction(request: AdminRequest) -> AdminReply:
 
     async with asyncio.timeout(_PATIENCE_S):
         epoch = await patiently(attempt)
-    return AdminReply(TransactionAbort(name, found.state, epoch))
+    return AdminReply(TransactionAbort(name, state, epoch))
+
+
+async def _state(request: AdminRequest, name: str) -> str:
+    """The state at the coordinator, at this moment."""
+
+    def build(schema: ModuleType) -> Any:
+        return make(
+            schema.ListTransactionsRequest,
+            state_filters=(),
+            producer_id_filters=(),
+            transactional_id_pattern="^\\Q" + name.replace("\\E", "\\E\\\\E\\Q") + "\\E$",
+        )
+
+    answer = await coordinated(request, TRANSACTION, name, _LIST_TRANSACTIONS, 2, build)
+    check_kafka(answer.error_code)
+    for each in answer.transaction_states:
+        if each.transactional_id == name:
+            return str(each.transaction_state)
+    raise AdminError(404, "unknown_transactional_id", f"there is no transactional id {name}")
+
+
+async def _timeout_ms(request: AdminRequest, name: str) -> int:
+    def build(schema: ModuleType) -> Any:
+        return make(schema.DescribeTransactionsRequest, transactional_ids=(name,))
+
+    (found,) = (await coordinated(request, TRANSACTION, name, _DESCRIBE_TRANSACTIONS, 0, build)).transaction_states
+    check_kafka(found.error_code)
+    return to_ms(found.transaction_timeout)
 
 
 _RETRY_S = 0.1

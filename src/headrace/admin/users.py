@@ -1,8 +1,11 @@
 """Users and their access keys. A key's secret is part of the answer that creates it, and of no other."""
 
+import asyncio
 from datetime import UTC, datetime
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from headrace.admin.errors import AdminError
 from headrace.admin.routes import ALTER_CLUSTER, DESCRIBE_CLUSTER, AdminReply, AdminRequest, route
@@ -10,6 +13,7 @@ from headrace.admin.services import AdminServices
 from headrace.model.errors import UnknownAccessKey, UnknownUser
 from headrace.model.users import AccessKey
 from headrace.security.new_access_key import new_access_key
+from headrace.security.sasl.scram import HASHES, new_credential
 
 MAX_KEYS = 20
 """For each user, so that two are there while clients change from one to the next, and stores stay small."""
@@ -77,6 +81,58 @@ async def delete_key(request: AdminRequest) -> AdminReply:
     if key is None or key.user != user:
         raise UnknownAccessKey(f"{user} has no access key {key_id}")
     await request.services.access.delete_access_key(key_id)
+    return AdminReply(None, 204)
+
+
+class NewUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: Annotated[str, Meta(min_length=1, max_length=255)]
+    password: Annotated[str, Meta(min_length=1, max_length=1024)]
+
+    def __repr__(self) -> str:
+        return f"NewUser(name={self.name!r})"
+
+
+@route("POST", "/users", needs=ALTER_CLUSTER, body=NewUser, answer=UserEntry)
+async def create_user(request: AdminRequest) -> AdminReply:
+    """Create a user with a password, who may do nothing until rules are added."""
+    wanted, services = request.read(NewUser), request.services
+    async with services.changing:
+        if wanted.name in services.security.image.users:
+            raise AdminError(409, "user_exists", f"there is a user {wanted.name}: change the password instead")
+        await _put_password(services, wanted.name, wanted.password)
+    return AdminReply(UserEntry(wanted.name, sorted(HASHES), 0), 201)
+
+
+class NewPassword(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    password: Annotated[str, Meta(min_length=1, max_length=1024)]
+
+    def __repr__(self) -> str:
+        return "NewPassword()"
+
+
+@route("PUT", "/users/{name:path}/password", needs=ALTER_CLUSTER, owner="name", body=NewPassword)
+async def change_password(request: AdminRequest) -> AdminReply:
+    """Give a user another password; its sessions and connections end."""
+    await _put_password(request.services, _user(request), request.read(NewPassword).password)
+    return AdminReply(None, 204)
+
+
+async def _put_password(services: AdminServices, name: str, password: str) -> None:
+    for mechanism in HASHES:
+        try:
+            credential = await asyncio.to_thread(new_credential, password, mechanism)
+        except ValueError as error:
+            raise AdminError(400, "invalid_password", f"the password of {name} cannot be used: {error}") from None
+        await services.access.put_credential(name, credential)
+
+
+@route("DELETE", "/users/{name:path}", needs=ALTER_CLUSTER)
+async def delete_user(request: AdminRequest) -> AdminReply:
+    """Delete a user with its access keys; its sessions and connections end. Its rules stay."""
+    name = _user(request)
+    if name == request.services.metadata.settings.inter_broker_user:
+        raise AdminError(409, "user_of_brokers", f"brokers log in to each other as {name}")
+    await request.services.access.delete_user(name)
     return AdminReply(None, 204)
 
 

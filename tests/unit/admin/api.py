@@ -49,7 +49,7 @@ def call(
     given = {"Content-Type": "application/json"} if has_body else {}
     if account is not None:
         given["Authorization"] = basic(account)
-    content = body if body is not None else json.dumps(value).encode() if has_body else None
+    content = body if body is not None else json.dumps(value).encode() if has_body or value is not None else None
     try:
         made.request(method, f"/api/v1{path}", content, {**given, **(headers or {})})
         answer = made.getresponse()

@@ -23,6 +23,8 @@ class RouteCase:
     """Prepares what the request changes or deletes; returns parameters."""
     count: Callable[[Any], int] = lambda value: int(value["total"])
     """For lists that leave out what a user may not see: how many are shown."""
+    refusal: str = ""
+    """The error on a single broker, where what it asks for is not possible."""
     max_bytes: int | None = None
     """For a stream, how much of it to read."""
 
@@ -98,6 +100,17 @@ def new_key(broker: Broker) -> dict[str, str]:
     return {"id": done(broker, "POST", f"/users/{EVE[0]}/keys")["id"]}
 
 
+def new_user(broker: Broker) -> dict[str, str]:
+    name = f"user-{next(_numbers)}"
+    done(broker, "POST", "/users", {"name": name, "password": "secret"})
+    return {"name": name}
+
+
+def without_new_user(broker: Broker) -> None:
+    if any(each["name"] == "new" for each in done(broker, "GET", "/users")["users"]):
+        done(broker, "DELETE", "/users/new")
+
+
 def fewer_keys(broker: Broker) -> None:
     new_key(broker)
 
@@ -117,11 +130,18 @@ def gone(broker: Broker) -> None:
 
 REVENUE = {"pipeline": "revenue"}
 ORDERS = {"topic": "orders"}
+BROKER = {"broker_id": "0"}
+RULE = {
+    "principal": "User:carol",
+    "permission": "allow",
+    "operation": "read",
+    "resource_type": "queue",
+    "resource_name": "jobs",
+}
 JOBS = {"queue": "jobs"}
 OWNER = {"name": EVE[0], "id": "none"}
 
 CASES: dict[str, RouteCase] = {
-    "GET /health": RouteCase(),
     "GET /session": RouteCase(),
     "POST /session": RouteCase(body={"user": EVE[0], "password": EVE[1]}),
     "DELETE /session": RouteCase(),
@@ -129,6 +149,27 @@ CASES: dict[str, RouteCase] = {
     "GET /users/{name}/keys": RouteCase(OWNER),
     "POST /users/{name}/keys": RouteCase(OWNER, before=fewer_keys),
     "DELETE /users/{name}/keys/{id}": RouteCase(OWNER, before=new_key),
+    "GET /health": RouteCase(),
+    "GET /overview": RouteCase(count=lambda value: len(value["brokers"])),
+    "GET /cluster": RouteCase(),
+    "GET /cluster/settings": RouteCase(),
+    "PATCH /cluster/settings": RouteCase(body={"set": {"log.retention.ms": "60000"}, "dry_run": True}),
+    "GET /cluster/brokers/{broker_id}/drain": RouteCase(BROKER),
+    "POST /cluster/brokers/{broker_id}/drain": RouteCase(BROKER, refusal="no_other_broker"),
+    "DELETE /cluster/brokers/{broker_id}/drain": RouteCase(BROKER),
+    "GET /cluster/reassignments": RouteCase(),
+    "POST /cluster/reassignments": RouteCase(
+        body={"partitions": [{"topic": "orders", "partition": 0, "replicas": None}]},
+        refusal="no_reassignment_in_progress",
+    ),
+    "GET /acls": RouteCase(),
+    "POST /acls": RouteCase(body={"rules": [RULE]}),
+    "DELETE /acls": RouteCase(body={"rules": [RULE]}),
+    "GET /acls/explain": RouteCase(query="?user=bob&operation=read&resource=topic&name=orders"),
+    "GET /audit": RouteCase(query="?limit=5"),
+    "POST /users": RouteCase(body={"name": "new", "password": "secret"}, before=without_new_user),
+    "PUT /users/{name}/password": RouteCase(OWNER, body={"password": EVE[1]}),
+    "DELETE /users/{name}": RouteCase({"name": ""}, before=new_user),
     "GET /topics": RouteCase(),
     "POST /topics": RouteCase(body={"name": "another", "dry_run": True}),
     "GET /topics/{topic}": RouteCase(ORDERS),

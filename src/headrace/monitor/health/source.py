@@ -91,7 +91,7 @@ class HealthSource:
             self._metadata.broker_id,
             cluster=cluster,
             limits=_limits(settings),
-            store=self._store(),
+            store=self.store(),
             disk=_disk(disks[0]) if disks else None,
             failure="" if failure is None else str(failure),
             loop_lag_s=self.loop_lag_s(),
@@ -137,7 +137,7 @@ class HealthSource:
             return []
         return [each for each in await self._parts.monitor.brokers() if each.broker_id != own_id]
 
-    def _store(self) -> StoreFacts:
+    def store(self) -> StoreFacts:
         membership, metadata = self._parts.membership, self._metadata
         if membership is None:
             return StoreFacts("sqlite", metadata.is_watching, self.store_latency_ms())
