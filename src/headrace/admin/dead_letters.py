@@ -115,7 +115,7 @@ async def _newest(request: AdminRequest, topic: str, bounds: dict[int, ScanBound
     if limit <= 0:
         return []
     ends = {index: each.end for index, each in bounds.items()}
-    return await Scan(request, topic, bounds, ends, message_filter(), False).backward(limit)
+    return await Scan(request, topic, bounds, ends, message_filter().matches, False).backward(limit)
 
 
 def _count(
@@ -160,7 +160,7 @@ async def _replayed(request: AdminRequest) -> dict[str, dict[int, set[range]]]:
         return found
     bounds = await partition_bounds(request, REPLAYS_TOPIC, None)
     starts = {index: each.start for index, each in bounds.items()}
-    scan = Scan(request, REPLAYS_TOPIC, bounds, starts, message_filter(), False)
+    scan = Scan(request, REPLAYS_TOPIC, bounds, starts, message_filter().matches, False)
     for _, record in await scan.forward(MAX_LETTERS):
         for topic_id, partition, offsets in _notes(record):
             found.setdefault(topic_id, {}).setdefault(partition, set()).add(offsets)
