@@ -9,6 +9,7 @@ from headrace.kafka.services import Services
 from headrace.monitor.collectors.health import health_collector
 from headrace.monitor.collectors.limits import OmittedSeries, omitted_collector
 from headrace.monitor.collectors.listeners import ListenerCounts, listener_collector
+from headrace.monitor.collectors.pipelines import pipeline_collector
 from headrace.monitor.collectors.process import process_collector
 from headrace.monitor.collectors.requests import action_collector, kafka_request_collector
 from headrace.monitor.collectors.topics import traffic_collector
@@ -51,6 +52,7 @@ class BrokerMetrics:
         collectors["the process"] = process_collector(
             lag, services.workers, settings.broker_id, settings.broker_rack, cluster_id
         )
+        collectors["pipelines"] = pipeline_collector(services.pipelines)
         collectors["health"] = health_collector(health)
         collectors["limits"] = omitted_collector(omitted)
         scraper = Scraper(time.monotonic)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from headrace.monitor import scrape
-from headrace.monitor.collectors import health, limits, listeners, process, requests, topics
+from headrace.monitor.collectors import health, limits, listeners, pipelines, process, requests, topics
 from headrace.observe.families import Metric
 
 AREAS: Mapping[str, tuple[Metric, ...]] = {
@@ -11,6 +11,7 @@ AREAS: Mapping[str, tuple[Metric, ...]] = {
     "Topics": topics.METRICS,
     "Connections and memory of requests": listeners.METRICS,
     "The process": process.METRICS,
+    "Pipelines": pipelines.METRICS,
     "Health": health.METRICS,
     "Scrapes": (*limits.METRICS, *scrape.METRICS),
 }
