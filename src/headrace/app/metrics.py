@@ -39,6 +39,8 @@ class BrokerMetrics:
         lag.start()
         undo.callback(lag.stop)
         health.source.loop_lag_s = lag.worst_s
+        services.monitor.set_loop_lag(lag.worst_s)
+        services.monitor.set_connection_count(lambda: sum(self._listeners().connections.values()))
         omitted = OmittedSeries()
         collectors: dict[str, Collector] = {}
         if services.meter is not None:

@@ -346,6 +346,7 @@ class Node:
         security = Security(audit)
         security.update(metadata.image.security, metadata.settings)
         metadata.subscribe(lambda _, image: security.update(image.security, metadata.settings))
+        meter = KafkaRequestMeter() if settings.metrics_enable else None
         monitor = Monitor(
             MonitoredParts(
                 metadata=metadata,
@@ -356,6 +357,7 @@ class Node:
                 clock=clock,
                 workers=workers,
                 peers=self._peers,
+                requests=None if meter is None else meter.requests,
             )
         )
         monitor.start()
@@ -389,7 +391,7 @@ class Node:
                 1: transactions.coordinator,
                 2: ShareLocator(queues.state.coordinator),
             },
-            meter=KafkaRequestMeter() if settings.metrics_enable else None,
+            meter=meter,
             leader_throttle=Throttle(lambda: metadata.settings.leader_replication_throttled_rate, clock.monotonic_ms()),
             # Under a new lease, until admission, its leadership may date from before the old lease was lost.
             is_certain=lambda: membership is None or (membership.is_admitted and membership.is_lease_live()),

@@ -9,6 +9,7 @@ Positions are asked for in calls of `POSITIONS_MAX` offsets.
 
 import msgspec
 
+from headrace.monitor.snapshots import NO_RATES, PartitionStat, Rates
 from headrace.replication.calls import Call
 
 PAGE_BYTES = 256 * 1024
@@ -40,9 +41,16 @@ class RowsPage(msgspec.Struct, array_like=True, frozen=True):
 
 
 class AskTopic(Call, frozen=True):
-    """The partitions of a topic that the broker leads: a list of `PartitionStat`."""
+    """What the broker has of a topic: `LedPartitions`."""
 
     topic: str
+
+
+class LedPartitions(msgspec.Struct, array_like=True, frozen=True):
+    partitions: list[PartitionStat]
+    """Those that the broker leads."""
+    rates: Rates = NO_RATES
+    """Of the topic on this broker; followers may send messages to consumers, too."""
 
 
 class AskGroup(Call, frozen=True):

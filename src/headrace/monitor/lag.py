@@ -51,6 +51,8 @@ class LagFigures(NamedTuple):
 class KnownTime(NamedTuple):
     time_ms: int | None
     asked_ms: float
+    start_offset: int
+    """The start of the log then."""
 
 
 def lag_figures(offset: int, start: int, end: int, time_ms: int | None, now_ms: int) -> LagFigures:
@@ -76,24 +78,43 @@ class LagBook:
 
     async def refresh(self, positions: Sequence[Position], *, is_all: bool = False) -> None:
         """Bring what is known of these positions up to date. With `is_all`, anything else is forgotten."""
+        known = await self._ask_for(positions)
+        if is_all:
+            await self._forget_others(positions)
+        # The start of some logs has passed records whose times were known.
+        now_ms = self._clock.monotonic_ms()
+        passed = [position async for position in sliced(known) if self._known(position, now_ms) is None]
+        if passed:
+            await self._ask_for(passed)
+
+    async def _forget_others(self, positions: Sequence[Position]) -> None:
+        times: dict[Position, KnownTime] = {}
+        ends: dict[tuple[str, int], tuple[int, int]] = {}
+        async for position in sliced(positions, 1_000):
+            if (time := self._times.get(position)) is not None:
+                times[position] = time
+            if (found := self._ends.get(position[:2])) is not None:
+                ends[position[:2]] = found
+        self._times, self._ends = times, ends
+
+    async def _ask_for(self, positions: Sequence[Position]) -> list[Position]:
+        """Ask the leaders for the ends of partitions, and for the times that are not known; the positions of those
+        that are."""
         by_leader: dict[BrokerId, dict[tuple[str, int], list[int]]] = {}
         now_ms = self._clock.monotonic_ms()
-        known: dict[Position, KnownTime] = {}
+        known: list[Position] = []
         async for position in sliced(positions):
             leader = self._leader(position)
             if leader is None:
                 self._ends.pop(position[:2], None)
                 continue
             offsets = by_leader.setdefault(leader, {}).setdefault(position[:2], [])
-            time = self._known(position, now_ms)
-            if time is None:
+            if self._known(position, now_ms) is None:
                 offsets.append(position.offset)
             else:
-                known[position] = time
-        if is_all:
-            self._times = known
-            self._ends = {}
+                known.append(position)
         await asyncio.gather(*(self._ask(leader, wanted) for leader, wanted in sorted(by_leader.items())))
+        return known
 
     def _known(self, position: Position, now_ms: float) -> KnownTime | None:
         """The time of a record that was there, and still is: it does not change."""
@@ -101,7 +122,7 @@ class LagBook:
         if time is None or time.time_ms is None or now_ms - time.asked_ms > _KNOWN_FOR_MS:
             return None
         start, _ = self._ends.get(position[:2], (0, 0))
-        return time if start <= position.offset else None
+        return time if start <= position.offset or start == time.start_offset else None
 
     def at(self, position: Position) -> LagFigures | None:
         """The lag at a position, as of the last `refresh`; None if the leader has not answered."""
@@ -158,7 +179,7 @@ class LagBook:
             place = found.topic, found.partition
             self._ends[place] = found.start_offset, found.end_offset
             for offset, time_ms in zip(asked.pop(place, ()), found.times, strict=False):
-                self._times[Position(*place, offset)] = KnownTime(time_ms, now_ms)
+                self._times[Position(*place, offset)] = KnownTime(time_ms, now_ms, found.start_offset)
         for place in asked:
             self._ends.pop(place, None)
 

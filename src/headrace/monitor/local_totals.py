@@ -18,13 +18,13 @@ class LocalTotals:
         self._clock = clock
         self._started_ms = clock.wall_ms()
         self.connections: Callable[[], int] = lambda: 0
+        self.loop_lag_s: Callable[[], float] | None = None
         # Of the last sample:
         self.rates: Rates = NO_RATES
         self.latency: LatencyStat = NO_LATENCY
         self.requests_per_s = 0.0
         self.cpu_percent: float | None = None
         self.full_in_s: float | None = None
-        self.loop_lag_ms: float | None = None
 
     async def current(self, *, groups: int, queues: int, open_transactions: int) -> BrokerTotals:
         leaders = replicas = size_bytes = under_min_isr = 0
@@ -57,5 +57,5 @@ class LocalTotals:
             queues=queues,
             open_transactions=open_transactions,
             under_min_isr=under_min_isr,
-            loop_lag_ms=self.loop_lag_ms,
+            loop_lag_ms=None if self.loop_lag_s is None else self.loop_lag_s() * 1000,
         )

@@ -3,11 +3,12 @@
 Everything is done in slices (`loop_slices.py`): 10,000 partitions are 50 slices of about 2 ms.
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Sequence
 
 from headrace.cluster.metadata import Metadata
 from headrace.model.errors import HeadraceError
 from headrace.model.ids import TopicName
+from headrace.monitor.calls import LedPartitions
 from headrace.monitor.forecast import TREND_POINTS, trend
 from headrace.monitor.history import History
 from headrace.monitor.lag import lag_figures
@@ -64,21 +65,32 @@ class LocalView:
 
     # -- rates
 
-    def counters(self) -> Iterator[tuple[Hashable, Counters]]:
-        """Everything that is counted, by the key of its rates."""
-        topics: dict[str, Counters] = {}
-        for partition in tuple(self._partitions.all()):
-            if partition.is_leader:
-                log = partition.log
-                yield (PARTITION, partition.topic, partition.index), (log.end_offset, log.size_bytes)
-                messages, size_bytes = topics.get(partition.topic, (0, 0))
-                topics[partition.topic] = messages + log.end_offset, size_bytes + log.size_bytes
-        for topic, (messages, size_bytes) in topics.items():
-            yield (TOPIC, topic), (messages, size_bytes, 0, 0)
-        for queue in self._queues.hosted():
-            counted = _queue_counters(queue)
-            if counted is not None:
-                yield (QUEUE, queue.host.partition.topic), counted
+    async def note_counters(self, now_ms: float) -> None:
+        """Note everything that is counted, for its rates."""
+        led = [partition for partition in self._partitions.all() if partition.is_leader]
+        async for partition in sliced(led):
+            log = partition.log
+            key = PARTITION, partition.topic, partition.index
+            self._rates.note(key, (log.end_offset, log.size_bytes), now_ms)
+        if self._partitions.traffic is None:
+            self._note_growth(led, now_ms)
+        else:
+            async for topic, traffic in sliced(tuple(self._partitions.traffic.topics.items())):
+                counted = traffic.messages_in, traffic.bytes_in, traffic.messages_out, traffic.bytes_out
+                self._rates.note((TOPIC, topic), counted, now_ms, began_at_zero=True)
+        async for queue in sliced(self._queues.hosted()):
+            counts = _queue_counters(queue)
+            if counts is not None:
+                self._rates.note((QUEUE, queue.host.partition.topic), counts, now_ms)
+
+    def _note_growth(self, led: Sequence[Partition], now_ms: float) -> None:
+        """Without counters (metrics.enable), what was written shows in the logs."""
+        sums: dict[str, tuple[int, int]] = {}
+        for partition in led:
+            messages, size_bytes = sums.get(partition.topic, (0, 0))
+            sums[partition.topic] = messages + partition.log.end_offset, size_bytes + partition.log.size_bytes
+        for topic, (messages, size_bytes) in sums.items():
+            self._rates.note((TOPIC, topic), (messages, size_bytes, 0, 0), now_ms)
 
     def total_rates(self) -> Rates:
         """The sum over all topics, without internal ones."""
@@ -100,11 +112,17 @@ class LocalView:
                 count, size_bytes, messages = sums.get(partition.topic, (0, 0, 0))
                 messages += max(0, log.high_watermark - log.start_offset)
                 sums[partition.topic] = count + 1, size_bytes + log.size_bytes, messages
+        # Followers send messages to consumers, too.
+        served = () if self._partitions.traffic is None else self._partitions.traffic.topics
+        for topic in served:
+            if topic not in sums and self._rates.of((TOPIC, topic)) is not None:
+                sums[topic] = 0, 0, 0
         return [LedTopic(topic, *figures, self._topic_rates(topic)) async for topic, figures in sliced(sums.items())]
 
-    def partitions(self, topic: str) -> list[PartitionStat]:
-        """The partitions of a topic that this broker leads."""
-        return [self._partition(each) for each in self._partitions.of_topic(TopicName(topic)) if each.is_leader]
+    def topic(self, name: str) -> LedPartitions:
+        """The partitions of a topic that this broker leads, and its rates here."""
+        led = [each for each in self._partitions.of_topic(TopicName(name)) if each.is_leader]
+        return LedPartitions([self._partition(each) for each in led], self._topic_rates(name))
 
     def _partition(self, partition: Partition) -> PartitionStat:
         log, state, own = partition.log, partition.state, self._metadata.broker_id

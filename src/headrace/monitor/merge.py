@@ -27,6 +27,7 @@ from headrace.monitor.snapshots import (
     Overview,
     PartitionStat,
     QueueStat,
+    Rates,
     ShareGroupStat,
     SharePartitionStat,
     TopicGroup,
@@ -95,11 +96,16 @@ class TopicMerge:
 
 
 def topic_stat(
-    summed: TopicMerge, topic: TopicImage, partitions: Iterable[PartitionStat], groups: Iterable[GroupStat]
+    summed: TopicMerge,
+    topic: TopicImage,
+    partitions: Iterable[PartitionStat],
+    rates: Iterable[Rates],
+    groups: Iterable[GroupStat],
 ) -> TopicStat:
-    """The sums of one topic, from what the leaders of its partitions answered."""
+    """The sums of one topic, from what the brokers of its partitions answered."""
     for each in partitions:
-        summed.add(LedTopic(topic.name, 1, each.size_bytes, max(0, each.end_offset - each.start_offset), each.rates))
+        summed.add(LedTopic(topic.name, 1, each.size_bytes, max(0, each.end_offset - each.start_offset)))
+    summed.add(LedTopic(topic.name, 0, 0, 0, sum(rates, NO_RATES)))
     for group in groups:
         summed.add_group(group)
     return summed.stat(topic)

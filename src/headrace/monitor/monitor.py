@@ -10,6 +10,7 @@ for longer, 0.2 ms for each of them, so that watching a large cluster costs at m
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,11 +23,21 @@ from headrace.model.errors import HeadraceError, PeerUnavailable
 from headrace.model.ids import BrokerId, TopicName
 from headrace.monitor import merge
 from headrace.monitor.cached import Cached
-from headrace.monitor.calls import AskGroup, AskHistory, AskPositions, AskRows, AskTopic, AskTotals, MonitorCall
+from headrace.monitor.calls import (
+    AskGroup,
+    AskHistory,
+    AskPositions,
+    AskRows,
+    AskTopic,
+    AskTotals,
+    LedPartitions,
+    MonitorCall,
+)
 from headrace.monitor.cluster_view import ClusterView
 from headrace.monitor.health.problem import Problem
 from headrace.monitor.history import History, merge_histories
 from headrace.monitor.lag import LagBook
+from headrace.monitor.latency import RequestSample
 from headrace.monitor.local_groups import LocalGroups
 from headrace.monitor.local_totals import LocalTotals
 from headrace.monitor.local_view import LocalView
@@ -42,7 +53,6 @@ from headrace.monitor.snapshots import (
     GroupStat,
     HistoryData,
     Overview,
-    PartitionStat,
     QueueStat,
     ShareGroupStat,
     SharePartitionStat,
@@ -50,6 +60,7 @@ from headrace.monitor.snapshots import (
     TopicStat,
     TransactionStat,
 )
+from headrace.observe.request_metrics import RequestMetrics
 from headrace.queues.catalog import is_queue
 from headrace.queues.service import QueueService
 from headrace.replication.calls import answer_to, unknown_call
@@ -77,6 +88,8 @@ class MonitoredParts:
     workers: Executor
     peers: Peers | None = None
     """None on a single node."""
+    requests: RequestMetrics | None = None
+    """None if requests are not counted."""
 
 
 class Monitor:
@@ -119,10 +132,11 @@ class Monitor:
             history=self._history,
             local=self._local,
             local_totals=self._local_totals,
+            requests=RequestSample(parts.requests),
             totals=self._own_totals,
-            topics=self._sections["topics"].rows,
+            topics=self._local.topics,
             groups=self._sections["groups"].rows,
-            queues=self._sections["queues"].rows,
+            queues=self._local.queues,
         )
         self._sampling: asyncio.Task[None] | None = None
         self._brokers: Cached[BrokerStat] = Cached(self._gather_brokers, clock, _MAX_AGE_MS)
@@ -137,9 +151,17 @@ class Monitor:
         """Set where the number of open connections comes from, once there are listeners."""
         self._local_totals.connections = count
 
+    def set_loop_lag(self, worst_s: Callable[[], float]) -> None:
+        """Set where the longest delay of the event loop within the last minute comes from."""
+        self._local_totals.loop_lag_s = worst_s
+
     def start(self) -> None:
         """Begin to take samples."""
         self._sampling = asyncio.get_running_loop().create_task(self._sampler.run(), name="monitor")
+
+    async def sample(self) -> None:
+        """Take a sample now, besides those that are taken every few seconds."""
+        await self._sampler.sample()
 
     async def stop(self) -> None:
         """Take no more samples, and cancel what is being computed."""
@@ -226,21 +248,19 @@ class Monitor:
         topic = self._metadata.image.topics.get(TopicName(name))
         if topic is None:
             return None
-        leaders = {each.leader for each in topic.partitions} - {self._metadata.broker_id}
-        found = self._local.partitions(name)
-        for answer in await asyncio.gather(*(self._ask_topic(leader, name) for leader in sorted(leaders))):
-            found += answer
-        groups = await self.groups()
-        stat = merge.topic_stat(merge.TopicMerge(self._metadata.image, is_queue), topic, found, groups)
-        return TopicDetail(stat, merge.topic_partitions(topic, found), list(merge.topic_groups(groups, name)))
+        brokers = {broker for each in topic.partitions for broker in each.replicas} - {self._metadata.broker_id}
+        asked = await asyncio.gather(*(self._ask_topic(broker, name) for broker in sorted(brokers)))
+        led, groups = [self._local.topic(name), *asked], await self.groups()
+        partitions = [partition for each in led for partition in each.partitions]
+        summed = merge.TopicMerge(self._metadata.image, is_queue)
+        stat = merge.topic_stat(summed, topic, partitions, [each.rates for each in led], groups)
+        return TopicDetail(stat, merge.topic_partitions(topic, partitions), list(merge.topic_groups(groups, name)))
 
-    async def _ask_topic(self, leader: BrokerId, name: str) -> list[PartitionStat]:
-        if not self._metadata.image.is_alive(leader):
-            return []
-        try:
-            return await self._cluster.ask(leader, AskTopic(name), list[PartitionStat])
-        except HeadraceError:
-            return []
+    async def _ask_topic(self, broker_id: BrokerId, name: str) -> LedPartitions:
+        if self._metadata.image.is_alive(broker_id):
+            with suppress(HeadraceError):
+                return await self._cluster.ask(broker_id, AskTopic(name), LedPartitions)
+        return LedPartitions([])
 
     # -- groups
 
@@ -339,7 +359,7 @@ class Monitor:
                     raise PeerUnavailable(f"this version of Headrace knows no section {section}")
                 return await self._sections[section].page(version, page)
             case AskTopic(topic):
-                return self._local.partitions(topic)
+                return self._local.topic(topic)
             case AskGroup(group):
                 return await self._local_groups.detail(group)
             case AskPositions():

@@ -23,10 +23,13 @@ class RateTable:
         """What each counter grew by per second; None if none did, or it is not known yet."""
         return self._rates.get(key)
 
-    def note(self, key: Hashable, counted: Counters, now_ms: float) -> None:
-        """Add one object to the sample in progress, which `finish` ends."""
+    def note(self, key: Hashable, counted: Counters, now_ms: float, *, began_at_zero: bool = False) -> None:
+        """Add one object to the sample in progress, which `finish` ends.
+
+        The counters of an object that `began_at_zero` were zero if it was not there at the last sample.
+        """
         self._next_counted[key] = counted
-        before = self._counted.get(key)
+        before = self._counted.get(key, (0,) * len(counted) if began_at_zero else None)
         if before is None or before == counted or self._at_ms is None or now_ms <= self._at_ms:
             return
         per_s = 1000.0 / (now_ms - self._at_ms)

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from headrace.monitor import process_figures
 from headrace.monitor.forecast import full_in_s
 from headrace.monitor.history import History, Values
+from headrace.monitor.latency import RequestSample
 from headrace.monitor.local_totals import LocalTotals
 from headrace.monitor.local_view import LocalView
 from headrace.monitor.loop_slices import sliced
@@ -36,6 +37,7 @@ class Sampler:
         history: History,
         local: LocalView,
         local_totals: LocalTotals,
+        requests: RequestSample,
         totals: Callable[[], Awaitable[BrokerTotals]],
         topics: Callable[[], Awaitable[list[LedTopic]]],
         groups: Callable[[], Awaitable[list[GroupStat]]],
@@ -47,10 +49,12 @@ class Sampler:
         self._history = history
         self._local = local
         self._local_totals = local_totals
+        self._requests = requests
         self._totals = totals
         self._topics = topics
         self._groups = groups
         self._queues = queues
+        self._turn = asyncio.Lock()
         self._disk: deque[tuple[float, float]] = deque(maxlen=_DISK_SAMPLES)
         """Monotonic time in s, and free bytes."""
         self._cpu: tuple[float, float] | None = None
@@ -68,6 +72,11 @@ class Sampler:
             await asyncio.sleep(max(EVERY_S - took_s, took_s * _PAUSE_PER_LOOK))
 
     async def sample(self) -> None:
+        """Take a sample, after one that is in progress."""
+        async with self._turn:
+            await self._sample()
+
+    async def _sample(self) -> None:
         await self._measure_rates()
         self._measure_cpu()
         totals = await self._totals()
@@ -86,10 +95,12 @@ class Sampler:
 
     async def _measure_rates(self) -> None:
         now_ms = self._clock.monotonic_ms()
-        async for key, counted in sliced(self._local.counters()):
-            self._rates.note(key, counted, now_ms)
+        await self._local.note_counters(now_ms)
         self._rates.finish(now_ms)
-        self._local_totals.rates = self._local.total_rates()
+        self._requests.take(now_ms)
+        totals = self._local_totals
+        totals.rates = self._local.total_rates()
+        totals.requests_per_s, totals.latency = self._requests.per_s, self._requests.latency
 
     def _measure_cpu(self) -> None:
         now_ms, used_s = self._clock.monotonic_ms(), process_figures.cpu_seconds()

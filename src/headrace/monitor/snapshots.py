@@ -319,7 +319,7 @@ class BrokerTotals(msgspec.Struct, array_like=True, frozen=True):
     under_min_isr: int = 0
     """Partitions that it leads with fewer replicas in sync than min.insync.replicas."""
     loop_lag_ms: float | None = None
-    """The longest that the event loop was late in the last sample."""
+    """The longest that the event loop was late within the last minute."""
 
 
 class BrokerStat(msgspec.Struct, array_like=True, frozen=True):

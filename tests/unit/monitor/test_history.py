@@ -95,8 +95,10 @@ def test_rates_are_those_of_the_last_sample() -> None:
     rates.note("a", (3, 20), 6_000.0)
     rates.finish(6_000.0)
     assert rates.of("a") == (0.0, 10.0)
+    rates.note("new", (8, 0), 7_000.0, began_at_zero=True)
     rates.finish(7_000.0)
     assert rates.of("a") is None
+    assert rates.of("new") == (8.0, 0.0)
 
 
 @pytest.mark.parametrize(
