@@ -26,6 +26,7 @@ from headrace.cli.health.commands import health
 from headrace.cli.log.commands import log_app
 from headrace.cli.pipeline.archive_commands import archive, replay
 from headrace.cli.pipeline.commands import pipeline_app
+from headrace.cli.probe.commands import probe
 from headrace.cli.produce.commands import produce
 from headrace.cli.profile import ProfileOption, offer_profile
 from headrace.cli.queue.commands import queue_app
@@ -66,6 +67,7 @@ pipeline_app.command()(replay)
 app.command()(demo)
 app.command()(bench)
 app.command()(health)
+app.command()(probe)
 app.command()(doctor)
 offer_both(app)
 offer_profile(app)

@@ -22,7 +22,7 @@ from headrace.cli.doctor.login import (
 )
 from headrace.cli.doctor.tls import check_tls
 from headrace.cli.output import human_bytes, human_duration
-from headrace.cli.probe import who_is_there
+from headrace.cli.port_probe import who_is_there
 from headrace.config.address import parse_address
 from headrace.config.client_connection import resolve_credentials
 from headrace.model.errors import ProtocolError, SettingsError

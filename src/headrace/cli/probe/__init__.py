@@ -1,0 +1,1 @@
+"""`headrace probe`: how long messages take, all the time."""
