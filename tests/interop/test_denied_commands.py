@@ -7,7 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from headrace import Client
+from headrace.config.client_connection import resolve_credentials
+from headrace.model.acls import Acl, AclOperation, PatternType, Permission, ResourceType
 from headrace.testing import Broker
+from headrace.wire import Cluster
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +25,7 @@ def broker() -> Iterator[Broker]:
     ("user", "command", "sentence"),
     [
         ("bob", ("produce", "orders"), "authorization failed"),
-        ("bob", ("queue", "send", "mails", "hello"), "may not ask the brokers"),
+        ("bob", ("queue", "send", "mails", "hello"), "User:bob"),
     ],
 )
 def test_a_denied_command_says_what_is_missing(
@@ -46,3 +50,19 @@ def test_a_denied_command_says_what_is_missing(
     assert done.returncode == 1
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_queues_are_found_without_permission_for_settings(broker: Broker) -> None:
+    with Client(broker.bootstrap, user="admin", password="a-secret", tls=broker.ca_file) as admin:
+        admin.queue("letters").create()
+    rules = [
+        Acl(ResourceType.TOPIC, PatternType.LITERAL, "letters", "User:bob", "*", operation, Permission.ALLOW)
+        for operation in (AclOperation.READ, AclOperation.WRITE)
+    ]
+    credentials = resolve_credentials({"user": "admin", "password": "a-secret", "tls": broker.ca_file})
+    with Cluster(broker.bootstrap, credentials=credentials) as cluster:
+        cluster.create_acls(rules)
+    with Client(broker.bootstrap, user="bob", password="b-secret", tls=broker.ca_file) as bob:
+        bob.queue("letters").send(b"hello")
+        (received,) = bob.queue("letters").receive()
+        assert received.body == b"hello"

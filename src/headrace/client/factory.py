@@ -56,6 +56,7 @@ class ConnectionFactory:
         librdkafka_settings.check(settings or {})
         bootstrap, credentials = connection.bootstrap, connection.credentials
         self.bootstrap = bootstrap
+        self._credentials = credentials
         self._client_id = client_id
         self.partitioner = partitioner
         self._source = f"/{client_id}" if source is None else source
@@ -118,7 +119,7 @@ class ConnectionFactory:
 
     def _rpc(self, queue: str) -> QueueRpc:
         def find() -> list[str]:
-            return self._http or discovery.find(self.admin_config(), queue)
+            return self._http or discovery.find(self.admin_config(), queue, self._credentials)
 
         return QueueRpc(find, self._access_key, self._patience_s, self._http_contact.make, self._tls, self._queue_login)
 

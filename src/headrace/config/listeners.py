@@ -55,6 +55,16 @@ class KafkaListener:
         """True if it can be reached from this machine only."""
         return self.address.host not in EVERY_ADDRESS and is_loopback(self.address.host)
 
+    @property
+    def kafka_protocol(self) -> str:
+        """What Kafka calls its protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."""
+        return next(kafka for kafka, ours in _KAFKA_PROTOCOLS.items() if ours == self.protocol).upper()
+
+    @property
+    def kafka_name(self) -> str:
+        """Its name as Kafka's tools write it; one without a name has that of its protocol."""
+        return self.kafka_protocol if self.name == self.protocol else self.name.upper()
+
     def __str__(self) -> str:
         return f"{self.protocol}://{self.address}"
 

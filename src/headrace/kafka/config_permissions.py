@@ -1,6 +1,6 @@
 """Permissions for settings: of the topic or the group that they belong to, or of the cluster for brokers' settings."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from headrace.cluster.metadata import SettingsEdit
 from headrace.kafka.config_entries import ConfigResourceType
@@ -22,6 +22,10 @@ ACCESS_SETTINGS = ("authorization.enable", "allow.everyone.if.no.acl.found")
 """Settings that decide whether ACLs count. A client that can change them can give itself any permission, as one that
 can change ACLs, so it needs the same permission."""
 
+PUBLIC_SETTINGS = frozenset({"http.listeners"})
+"""Settings of a broker that every client may see, as it sees the addresses of brokers in Metadata, if it asks for these
+by their names only: where a broker serves queues over HTTP, which asks for permissions of its own."""
+
 ALTER_NEEDS = (
     ALTER_CLUSTER_CONFIGS,
     ALTER_TOPIC_CONFIGS,
@@ -34,8 +38,10 @@ ALTER_NEEDS = (
 """The permissions that a change of settings may need."""
 
 
-def require_describe(ctx: Context, resource_type: int, name: str) -> None:
-    """Raise `NotAuthorized` unless the client may see the settings of the resource."""
+def require_describe(ctx: Context, resource_type: int, name: str, keys: Collection[str] = ()) -> None:
+    """Raise `NotAuthorized` unless the client may see these settings of the resource, or all without any."""
+    if resource_type == ConfigResourceType.BROKER and name and keys and PUBLIC_SETTINGS.issuperset(keys):
+        return
     if resource_type == ConfigResourceType.TOPIC:
         ctx.require(DESCRIBE_TOPIC_CONFIGS, name)
     elif resource_type == ConfigResourceType.GROUP:

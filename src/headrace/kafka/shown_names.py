@@ -15,15 +15,15 @@ _MINUTE_MS = 60_000
 def shown_names(metadata: Metadata, http_listeners: str) -> Iterator[tuple[Setting, str]]:
     """Yield each setting with its value on this broker."""
     boot, topics = metadata.boot_settings, metadata.settings.topic_defaults
-    endpoint, listen = metadata.image.brokers[metadata.broker_id].endpoint, boot.listen
+    broker, listeners = metadata.image.brokers[metadata.broker_id], boot.kafka_listeners
+    advertised = ((each.kafka_name, broker.listeners.get(each.name, broker.endpoint)) for each in listeners)
     for name, kind, value, doc in (
-        ("advertised.listeners", Kind.LIST, f"PLAINTEXT://{endpoint.host}:{endpoint.port}",
-         "Where clients connect: see advertise."),
+        ("advertised.listeners", Kind.LIST, ",".join(f"{name}://{endpoint}" for name, endpoint in advertised),
+         "Where clients connect: see listeners and advertise."),
         ("http.listeners", Kind.LIST, http_listeners, "Where the broker serves queues over HTTP: see http.listen."),
-        ("inter.broker.listener.name", Kind.STRING, "PLAINTEXT", "Brokers use the listener that clients use."),
-        ("listener.security.protocol.map", Kind.STRING, "PLAINTEXT:PLAINTEXT", "There is one listener."),
-        ("listeners", Kind.LIST, f"PLAINTEXT://{listen.host}:{listen.port}",
-         "Where the broker listens: see kafka.listen."),
+        ("inter.broker.listener.name", Kind.STRING, boot.broker_listener.kafka_name, "See inter.broker.listener."),
+        ("listener.security.protocol.map", Kind.STRING,
+         ",".join(f"{each.kafka_name}:{each.kafka_protocol}" for each in listeners), "See listeners."),
         ("log.dir", Kind.STRING, boot.data_dir, "Where the broker stores its data: see data.dir."),
         ("log.dirs", Kind.STRING, boot.data_dir, "Where the broker stores its data: see data.dir."),
         ("log.retention.hours", Kind.INT, _whole(topics.retention_ms, _HOUR_MS), "See log.retention.ms."),

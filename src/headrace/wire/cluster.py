@@ -120,6 +120,10 @@ class Cluster:
         """The settings of a group, of a broker (its id as text) or of its loggers, with the source of each value."""
         return settings.settings_of(self._router, resource, name)
 
+    def http_listeners(self) -> dict[Endpoint, str]:
+        """Where each broker serves queues over HTTP, by its address. A broker that does not answer is left out."""
+        return settings.http_listeners(self._router)
+
     def alter_settings(self, resource: ConfigResource, name: str, changes: Mapping[str, str | None]) -> None:
         """Change settings atomically; None resets one. The name "" stands for all brokers."""
         settings.alter_settings(self._router, resource, name, changes)

@@ -1,15 +1,16 @@
 """Describes and alters the settings of groups, of brokers and of their loggers, with the source of each value."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
+from headrace.config.http_listeners import LISTENERS
 from headrace.model.image import Endpoint
 from headrace.protocol.codec import make
-from headrace.wire.errors import check, refusal
+from headrace.wire.errors import BrokerUnreachable, WireError, check, refusal
 from headrace.wire.router import LeaderRouter
 
 _DESCRIBE_CONFIGS, _ALTER_CONFIGS = 32, 44
@@ -43,12 +44,17 @@ class SettingInForce(NamedTuple):
     """True if changing it needs a restart of the broker."""
 
 
-def settings_of(router: LeaderRouter, resource: ConfigResource, name: str) -> list[SettingInForce]:
-    """All settings of a group, a broker or its loggers, by name. Defaults are included."""
+def settings_of(
+    router: LeaderRouter, resource: ConfigResource, name: str, keys: Sequence[str] | None = None
+) -> list[SettingInForce]:
+    """These settings of a group, a broker or its loggers, or all, by name. Defaults are included."""
 
     def build(schema: ModuleType) -> Any:
         one: Any = make(
-            schema.DescribeConfigsResource, resource_type=int(resource), resource_name=name, configuration_keys=None
+            schema.DescribeConfigsResource,
+            resource_type=int(resource),
+            resource_name=name,
+            configuration_keys=None if keys is None else tuple(keys),
         )
         return make(schema.DescribeConfigsRequest, resources=(one,))
 
@@ -68,6 +74,22 @@ def settings_of(router: LeaderRouter, resource: ConfigResource, name: str) -> li
         return sorted(found)
 
     return router.patiently(attempt)
+
+
+def http_listeners(router: LeaderRouter) -> dict[Endpoint, str]:
+    """The setting `http.listeners` of each broker that answers, by its address. It needs no permission."""
+    found: dict[Endpoint, str] = {}
+    failure: WireError | None = None
+    for number, endpoint in sorted(router.brokers().items()):
+        try:
+            (setting,) = settings_of(router, ConfigResource.BROKER, str(number), (LISTENERS,)) or (None,)
+        except BrokerUnreachable as error:
+            failure = error
+            continue
+        found[endpoint] = "" if setting is None else setting.value or ""
+    if not found and failure is not None:
+        raise failure
+    return found
 
 
 def alter_settings(

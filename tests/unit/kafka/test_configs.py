@@ -84,6 +84,21 @@ def test_every_broker_setting_is_told(tmp_path: Path, version: int) -> None:
         assert describe(harness, version, BROKER, "").configs == ()
 
 
+def test_listeners_are_shown_under_the_names_of_kafka(tmp_path: Path) -> None:
+    listeners = "plain://127.0.0.1:9092,sasl_plain://127.0.0.1:9093?name=public,sasl_plain://127.0.0.1:9094"
+    with broker(tmp_path, listeners=listeners, inter_broker_listener="public") as harness:
+        shown = describe(harness, 4, BROKER, "0").configs
+        configs = {config.name: config.value for config in shown}
+        assert len(configs) == len(shown)
+        assert (
+            configs["listener.security.protocol.map"]
+            == "PLAINTEXT:PLAINTEXT,PUBLIC:SASL_PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"
+        )
+        assert configs["inter.broker.listener.name"] == "PUBLIC"
+        names = [each.partition("://")[0] for each in configs["advertised.listeners"].split(",")]
+        assert names == ["PLAINTEXT", "PUBLIC", "SASL_PLAINTEXT"]
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "error"),
     [

@@ -361,6 +361,28 @@ def test_access_settings_are_not_for_those_who_change_other_settings(scene: Secu
     assert alter(admin, *off) is ErrorCode.none
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "keys", "expected"),
+    [
+        (4, "0", ["http.listeners"], ErrorCode.none),
+        (4, "0", ["http.listeners", "log.dirs"], ErrorCode.cluster_authorization_failed),
+        (4, "0", ["log.dirs"], ErrorCode.cluster_authorization_failed),
+        (4, "0", [], ErrorCode.cluster_authorization_failed),
+        (4, "0", None, ErrorCode.cluster_authorization_failed),
+        (4, "", ["http.listeners"], ErrorCode.cluster_authorization_failed),
+        (8, "0", ["http.listeners"], ErrorCode.cluster_authorization_failed),
+        (2, TOPIC, ["http.listeners"], DENIED),
+    ],
+)
+def test_everyone_may_ask_a_broker_where_it_serves_queues_and_for_nothing_else(
+    scene: Secured, kind: int, name: str, keys: list[str] | None, expected: ErrorCode
+) -> None:
+    resource = {"resource_type": kind, "resource_name": name, "configuration_keys": keys}
+    (result,) = scene.call(32, 4, resources=[resource]).results
+    assert result.error_code is expected
+    assert [entry.name for entry in result.configs] == (["http.listeners"] if expected is ErrorCode.none else [])
+
+
 def test_security_that_is_off_asks_for_nothing(scene: Secured) -> None:
     scene.services.security.update(SecurityImage(), broker_settings({}))
     assert [part.error_code for part in produce(scene, 12, TOPIC)] == [ErrorCode.none]

@@ -1,4 +1,8 @@
-"""Discovers the HTTP addresses of brokers from their settings, which needs DESCRIBE_CONFIGS on a secured cluster."""
+"""Discovers the HTTP addresses of brokers from their settings.
+
+librdkafka asks for all settings of a broker, which needs DESCRIBE_CONFIGS on a secured cluster. A client without that
+permission asks for the one setting by a connection of its own, which every client may.
+"""
 
 from typing import Any
 
@@ -7,12 +11,14 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from headrace.client.errors import ClientError, Unreachable
 from headrace.client.kafka.librdkafka import create_client, explain
+from headrace.config.credentials import Credentials
 from headrace.config.http_listeners import LISTENERS, urls
+from headrace.model.image import Endpoint
 
 _TIMEOUT_S = 5.0
 
 
-def find(config: dict[str, Any], queue: str) -> list[str]:
+def find(config: dict[str, Any], queue: str, credentials: Credentials) -> list[str]:
     """The addresses of all brokers that answer, that of the queue's leader first: it need not ask another."""
     bootstrap = config["bootstrap.servers"]
     admin = create_client(AdminClient, config)
@@ -28,10 +34,7 @@ def find(config: dict[str, Any], queue: str) -> list[str]:
     try:
         answers = [_listeners(future, host) for host, future in asked]
     except _NotAllowed:
-        raise ClientError(
-            f"this user may not ask the brokers at {bootstrap} where they serve queues, which needs DESCRIBE_CONFIGS "
-            "on the cluster: give Client http= (HEADRACE_HTTP)"
-        ) from None
+        answers = _asked_for_one_setting(bootstrap, credentials, [Endpoint(each.host, each.port) for each in brokers])
     found = [url for urls_of_broker in answers for url in urls_of_broker or ()]
     if not found:
         if None in answers:
@@ -42,6 +45,21 @@ def find(config: dict[str, Any], queue: str) -> list[str]:
 
 class _NotAllowed(Exception):
     """The client may not see the settings of brokers."""
+
+
+def _asked_for_one_setting(bootstrap: str, credentials: Credentials, brokers: list[Endpoint]) -> list[list[str] | None]:
+    """What each broker says to a client that may not see its other settings; None if it does not answer."""
+    from headrace.wire import Cluster, Timeouts, WireError  # few clients need it
+
+    timeouts = Timeouts(connect_s=_TIMEOUT_S, request_s=_TIMEOUT_S, patience_s=_TIMEOUT_S)
+    try:
+        with Cluster(bootstrap, timeouts=timeouts, credentials=credentials) as cluster:
+            found = cluster.http_listeners()
+    except WireError as error:
+        raise ClientError(
+            f"the brokers at {bootstrap} do not say where they serve queues: {error}; give Client http= (HEADRACE_HTTP)"
+        ) from None
+    return [urls(found[each], each.host) if each in found else None for each in brokers]
 
 
 def _asked(admin: AdminClient, broker_id: int) -> Any:

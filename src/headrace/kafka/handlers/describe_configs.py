@@ -8,7 +8,8 @@
 - A client metrics subscription always has the defaults: subscriptions are not supported.
 - The doc of a Kafka setting without effect here says so.
 - Permissions: DESCRIBE_CONFIGS on the topic or on the group, else TOPIC_ or GROUP_AUTHORIZATION_FAILED; on the cluster
-  for all others, else CLUSTER_AUTHORIZATION_FAILED.
+  for all others, else CLUSTER_AUTHORIZATION_FAILED. A request for the one setting `http.listeners` of a broker needs
+  none: clients find queues by it.
 """
 
 from collections.abc import Iterable
@@ -55,8 +56,8 @@ def describe_configs(ctx: Context, request: "DescribeConfigsRequest") -> "Descri
         error, message = ErrorCode.none, None
         configs: tuple[DescribeConfigsResourceResult, ...] = ()
         try:
-            require_describe(ctx, resource.resource_type, resource.resource_name)
             wanted = frozenset(resource.configuration_keys or ())
+            require_describe(ctx, resource.resource_type, resource.resource_name, wanted)
             configs = tuple(
                 _entry(ctx, request, entry)
                 for entry in _entries(ctx, resource)
