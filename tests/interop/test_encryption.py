@@ -96,6 +96,41 @@ def test_a_client_is_never_shown_that_a_batch_was_encrypted(encrypted: Broker) -
     assert records[16:] == sent[16:], "all but the offset, the length and the epoch, which the broker stamps"
 
 
+def test_an_answer_of_megabytes_is_whole_and_others_are_served_meanwhile(encrypted: Broker) -> None:
+    """It is decrypted in many turns of the event loop, from encrypted and plain batches of several sizes."""
+    expected: list[bytes] = []
+    for number in range(24):
+        encryption = "false" if number % 5 == 4 else "true"
+        if number % 5 in (0, 4):
+            alter(encrypted, "orders", encryption)
+        values = [b"%d-%d-" % (number, at) + SECRET * (10_000 if number % 3 else 5) for at in range(1 + number % 3)]
+        assert send(encrypted, "orders", *values) is Error.none
+        expected += values
+    with raw_client.Connection(encrypted.bootstrap) as one, raw_client.Connection(encrypted.bootstrap) as other:
+        for _ in range(3):
+            for connection in (one, other):
+                part = raw_client.fetch(connection, "orders", partition_max_bytes=50_000_000)
+                found = [record.value for each in batches.parse(part.records) for record in each.records]
+                assert found == expected
+
+
+def test_a_batch_that_was_changed_is_an_error_also_in_a_large_answer(encrypted: Broker, data_dir: Path) -> None:
+    for number in range(8):
+        assert send(encrypted, "orders", b"%d" % number * 100_000) is Error.none
+    (segment,) = data_dir.rglob("orders-0/*.log")
+    with segment.open("r+b") as file:
+        file.seek(650_000)
+        byte = file.read(1)
+        file.seek(650_000)
+        file.write(bytes([byte[0] ^ 1]))
+    with raw_client.Connection(encrypted.bootstrap) as connection:
+        for _ in range(2):
+            part = raw_client.fetch(connection, "orders", partition_max_bytes=50_000_000)
+            assert part.error_code is Error.kafka_storage_error
+        part = raw_client.fetch(connection, "orders", partition_max_bytes=300_000)
+        assert part.error_code is Error.none
+
+
 def test_a_topic_can_be_encrypted_and_decrypted_with_records_in_it(data_dir: Path) -> None:
     with start(data_dir) as broker:
         raw_client.create_topic(broker.bootstrap, "orders", 1)

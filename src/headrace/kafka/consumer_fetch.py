@@ -5,7 +5,8 @@ from types import MappingProxyType
 from typing import Any
 
 from headrace.kafka.dispatch import Context, Delivered
-from headrace.kafka.fetch import NO_REPLICA, READ_COMMITTED, PartitionSlice, hosted_partition
+from headrace.kafka.fetch import NO_REPLICA, READ_COMMITTED, hosted_partition
+from headrace.kafka.fetch_reads import PartitionSlice
 from headrace.kafka.fetch_sessions import FetchPlan, PartitionFetch, PartitionKey
 from headrace.kafka.grants import Grants
 from headrace.kafka.permissions import READ_TOPIC, not_authorized

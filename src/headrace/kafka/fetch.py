@@ -5,35 +5,34 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.batch_checks import BatchLimits, first_damaged
+from headrace.kafka.batch_checks import BatchLimits
 from headrace.kafka.dispatch import Answer, Context, Raw
 from headrace.kafka.errors import error_code
+from headrace.kafka.fetch_reads import (
+    Damaged,
+    Later,
+    PartitionSlice,
+    limits_of,
+    read_at_once,
+    read_blocking,
+    read_in_turns,
+)
 from headrace.kafka.fetch_sessions import FetchPlan, PartitionFetch, PartitionKey
 from headrace.kafka.leaders import LEADER_ERRORS, current_leader, endpoints_of
-from headrace.kafka.outbox import FileRange, Part
 from headrace.kafka.request_meter import FETCH
-from headrace.model.errors import (
-    CorruptBatch,
-    EncryptionError,
-    HeadraceError,
-    NotAuthentic,
-    OffsetOutOfRange,
-    StorageFailed,
-)
+from headrace.model.errors import CorruptBatch, HeadraceError, OffsetOutOfRange
 from headrace.protocol.codec import response_header
 from headrace.protocol.fast import FETCH_LEADERS_FROM, FetchedPartition, TopicKey, fetch_response
 from headrace.protocol.units import to_ms
 from headrace.replication.partition import Partition
 from headrace.replication.waiters import DataWaiter
 from headrace.runtime.deferred import Deferred
-from headrace.runtime.disk import Buffer
 from headrace.storage.segment import walk_headers
 from headrace.storage.slice import Slice
 
@@ -42,16 +41,6 @@ log = logging.getLogger(__name__)
 READ_COMMITTED = 1
 NO_REPLICA = -1
 _ZERO_ID = UUID(int=0)
-_SEND_FILE_FROM_BYTES = 32 * 1024
-
-
-class PartitionSlice(NamedTuple):
-    """The located slice of one partition, or the error that prevents it."""
-
-    key: PartitionKey
-    partition: Partition | None
-    part: FetchedPartition
-    slice: Slice | None
 
 
 class FetchClient(Protocol):
@@ -232,46 +221,67 @@ class Fetch:
     # -- reading
 
     def _read(self, found: Sequence[PartitionSlice]) -> Answer | Deferred[Answer]:
-        """Answer at once if every byte is in the page cache; else read in a worker thread."""
+        """Answer at once if every byte is in the page cache, and few are encrypted."""
         self._client.note_answered(found)
         parts: list[FetchedPartition] = []
+        later: Later | None = None
         for item in found:
-            if item.slice is None:
-                parts.append(item.part)
-                continue
-            try:
-                data = None if _is_to_be_checked(item) else _without_waiting(item.slice)
-            except EncryptionError as error:
-                parts.append(_undecipherable(item, error))
-                continue
-            if data is None:
-                return self._read_in_worker(found)
-            parts.append(item.part._replace(records=(data,)))
-        return self._reply(found, parts)
+            part = read_at_once(item)
+            if isinstance(part, Later):
+                later = part
+                if part is Later.IN_WORKER:
+                    break
+                part = item.part
+            parts.append(part)
+        return self._reply(found, parts) if later is None else self._read_later(found, parts, later)
 
-    def _read_in_worker(self, found: Sequence[PartitionSlice]) -> Deferred[Answer]:
+    def _read_later(
+        self, found: Sequence[PartitionSlice], parts: Sequence[FetchedPartition], later: Later
+    ) -> Deferred[Answer]:
+        """Decrypt in turns with other work if every byte is in the page cache; else read in a worker thread."""
         answer: Deferred[Answer] = Deferred(
             size_bytes=sum(item.slice.length for item in found if item.slice is not None)
         )
+        if later is Later.IN_WORKER:
+            self._read_in_worker(found, answer)
+        else:
+            self._ctx.services.turns.run(self._decrypt_in_turns(found, parts, answer))
+        return answer
+
+    def _decrypt_in_turns(
+        self, found: Sequence[PartitionSlice], parts: Sequence[FetchedPartition], answer: Deferred[Answer]
+    ) -> Iterator[None]:
+        try:
+            read = yield from read_in_turns(found, parts)
+        except Exception as error:
+            self._answer_with_error(found, answer, error)
+        else:
+            answer.resolve(self._reply(found, read))
+
+    def _read_in_worker(self, found: Sequence[PartitionSlice], answer: Deferred[Answer]) -> None:
         loop = asyncio.get_running_loop()
-        limits = [_limits_of(item) for item in found]
-        future = loop.run_in_executor(self._ctx.services.workers, _read_blocking, found, limits)
+        limits = [limits_of(item) for item in found]
+        future = loop.run_in_executor(self._ctx.services.workers, read_blocking, found, limits)
 
         def done(read: asyncio.Future[list[FetchedPartition | Damaged]]) -> None:
             error = read.exception()
             if error is None:
                 parts = [self._report_damage(*each) for each in zip(found, limits, read.result(), strict=True)]
                 answer.resolve(self._reply(found, parts))
-                return
-            # Answer on any error: answers are sent in order, so a missing one would block all later ones.
-            log.error("reading for a fetch failed", exc_info=error)
-            answer.resolve(self._reply(found, [self._failed(item.key, error_code(error)) for item in found]))
+            else:
+                self._answer_with_error(found, answer, error)
 
         future.add_done_callback(done)
-        return answer
+
+    def _answer_with_error(
+        self, found: Sequence[PartitionSlice], answer: Deferred[Answer], error: BaseException
+    ) -> None:
+        """Answer on any error: answers are sent in order, so a missing one would block all later ones."""
+        log.error("reading for a fetch failed", exc_info=error)
+        answer.resolve(self._reply(found, [self._failed(item.key, error_code(error)) for item in found]))
 
     def _report_damage(
-        self, item: PartitionSlice, limits: BatchLimits | None, part: "FetchedPartition | Damaged"
+        self, item: PartitionSlice, limits: BatchLimits | None, part: FetchedPartition | Damaged
     ) -> FetchedPartition:
         if isinstance(part, FetchedPartition):
             return part
@@ -309,83 +319,6 @@ def hosted_partition(ctx: Context, key: PartitionKey) -> Partition:
     table = ctx.services.partitions
     topic, index = key
     return table.get(topic, index) if isinstance(topic, str) else table.by_id(topic, index)
-
-
-def _without_waiting(cut: Slice) -> Part | None:
-    """Return the slice's bytes if they are in the page cache: a copy if small, a file range for `sendfile` if large.
-
-    Encrypted bytes are decrypted here if they are few, else in a worker thread.
-    """
-    if cut.length < _SEND_FILE_FROM_BYTES:
-        return cut.read_cached()
-    if cut.cipher is not None:
-        return None
-    return FileRange(cut.file, cut.position, cut.length) if cut.file.is_cached(cut.position, cut.length) else None
-
-
-class Damaged(NamedTuple):
-    """A corrupt batch in a slice that was read."""
-
-    offset: int
-
-
-def _is_to_be_checked(item: PartitionSlice) -> bool:
-    """Whether to check a slice for bit rot before it is sent: in closed segments of replicated partitions.
-
-    Those have been on disk for long, and another replica has the data. Newer batches are in the page cache as they were
-    written, after a check of their checksum.
-    """
-    partition = item.partition
-    return item.slice is not None and item.slice.is_closed and partition is not None and partition.is_replicated
-
-
-def _limits_of(item: PartitionSlice) -> BatchLimits | None:
-    """Return the limits to check a slice against; None if it is sent unchecked."""
-    if item.partition is None or not _is_to_be_checked(item):
-        return None
-    return BatchLimits(item.partition.log.end_offset, item.partition.leader_epoch)
-
-
-def _read_blocking(
-    found: Sequence[PartitionSlice], limits: Sequence[BatchLimits | None]
-) -> list[FetchedPartition | Damaged]:
-    return [
-        item.part if item.slice is None else _read_one(item, item.slice, limit)
-        for item, limit in zip(found, limits, strict=True)
-    ]
-
-
-def _read_one(item: PartitionSlice, cut: Slice, limits: BatchLimits | None) -> FetchedPartition | Damaged:
-    try:
-        if limits is None:
-            parts = cut.read_parts()
-            return item.part._replace(records=tuple(parts)) if any(parts) else item.part
-        data: Buffer = cut.file.read(cut.position, cut.length)
-    except EncryptionError as error:
-        return _undecipherable(item, error)
-    except OSError as error:
-        problem = StorageFailed(f"cannot read {cut.file.path.name}: {error.strerror}")
-        return FetchedPartition(item.key.partition, error_code(problem).value)
-    damaged = first_damaged(data, cut.first_batch_offset, limits)
-    if damaged is not None:
-        return Damaged(damaged)
-    try:
-        data = cut.decrypted(data)
-    except EncryptionError as error:
-        return _undecipherable(item, error)
-    return item.part._replace(records=(data,)) if data else item.part
-
-
-def _undecipherable(item: PartitionSlice, error: EncryptionError) -> FetchedPartition:
-    if isinstance(error, NotAuthentic):
-        _log_once(f"{item.partition} cannot be fetched: {error}")
-    return FetchedPartition(item.key.partition, error_code(error).value)
-
-
-@lru_cache(64)
-def _log_once(problem: str) -> None:
-    """Log a problem once, and not each time that a consumer retries."""
-    log.error("%s", problem)
 
 
 def _with_aborted(item: PartitionSlice, part: FetchedPartition) -> FetchedPartition:

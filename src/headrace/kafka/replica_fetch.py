@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 
 from headrace.kafka.changed_partitions import ChangedPartitions
 from headrace.kafka.dispatch import Context
-from headrace.kafka.fetch import NO_REPLICA, PartitionSlice, hosted_partition
+from headrace.kafka.fetch import NO_REPLICA, hosted_partition
+from headrace.kafka.fetch_reads import PartitionSlice
 from headrace.kafka.fetch_sessions import FetchPlan, PartitionFetch, PartitionKey
 from headrace.model.errors import HeadraceError
 from headrace.model.ids import BrokerId

@@ -26,6 +26,7 @@ from headrace.replication.peers import Peers
 from headrace.replication.throttle import UNLIMITED_BYTES_PER_S, Throttle
 from headrace.runtime.clock import Clock
 from headrace.runtime.expiries import Expiries
+from headrace.runtime.turns import Turns
 from headrace.security.security import Security
 from headrace.transactions.service import TransactionService
 
@@ -83,6 +84,8 @@ class Services:
     """The listeners for queues over HTTP, as DescribeConfigs shows them; empty if there are none."""
     leader_throttle: Throttle = field(default_factory=lambda: Throttle(lambda: UNLIMITED_BYTES_PER_S, 0.0))
     """Limits the bytes sent to replicas that a reassignment adds."""
+    turns: Turns = field(default_factory=Turns)
+    """Shares the event loop between answers that take long to decrypt."""
     is_certain: Callable[[], bool] = lambda: True
     """True while this broker's lease is provably live; otherwise acks=1 waits like acks=all."""
 

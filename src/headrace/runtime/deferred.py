@@ -10,7 +10,11 @@ T = TypeVar("T")
 
 
 class Deferred(Generic[T]):
-    """A value that is resolved later, with one callback."""
+    """A value that is resolved later, with one callback.
+
+    It refers to neither after the call: a callback often refers to what holds the deferred, and such a cycle would
+    keep the value, which may be megabytes, until the garbage collector runs.
+    """
 
     __slots__ = ("_callback", "_done", "_hurry", "_value", "size_bytes")
 
@@ -31,14 +35,18 @@ class Deferred(Generic[T]):
         if self._done:
             return
         self._done = True
-        self._value = value
-        if self._callback is not None:
-            self._callback(value)
+        callback, self._callback = self._callback, None
+        if callback is None:
+            self._value = value
+        else:
+            callback(value)
 
     def then(self, callback: Callable[[T], None]) -> None:
         """Set the only callback; it runs at once if the value is already resolved."""
         if self._done:
-            callback(self._value)
+            value = self._value
+            del self._value
+            callback(value)
         else:
             self._callback = callback
 

@@ -1,5 +1,6 @@
 """Process-wide tuning, for a dedicated broker process only: an embedded broker does not touch these."""
 
+import ctypes
 import gc
 import resource
 import sys
@@ -9,12 +10,32 @@ _THREAD_SWITCH_S = 0.0005
 _GC_THRESHOLDS = (50_000, 20, 100)
 """Requests create thousands of objects, soon freed, and no cycles: collecting as often as by default finds nothing."""
 
+# Parameters of mallopt(3), and their values in bytes.
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
+_MALLOC_OPTIONS = {
+    _M_TRIM_THRESHOLD: 16 * 1024 * 1024,
+    _M_TOP_PAD: 1024 * 1024,
+    _M_MMAP_THRESHOLD: 32 * 1024 * 1024,
+}
+"""By default glibc returns the end of a heap to the system at 128 KiB of free memory, and raises that only after large
+buffers: those of answers are then faulted in page by page again and again, which costs as much as to decrypt what is in
+them. `HeapTrimmer` returns what is free when the broker is idle (docs/adr/0013)."""
+
 
 def tune_process() -> None:
-    """Tune the thread switch interval, the garbage collector and the open files limit; once per process."""
+    """Tune threads, garbage collector, memory allocation and the open files limit; once per process."""
     sys.setswitchinterval(_THREAD_SWITCH_S)
     gc.set_threshold(*_GC_THRESHOLDS)
+    _reuse_freed_memory()
     raise_open_files_limit()
+
+
+def _reuse_freed_memory() -> None:
+    """Let the C library reuse freed memory instead of returning it at once. A no-op without glibc."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        for option, value in _MALLOC_OPTIONS.items():
+            mallopt(option, value)
 
 
 def raise_open_files_limit() -> None:

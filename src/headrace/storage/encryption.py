@@ -33,9 +33,13 @@ _ATTRIBUTES = Struct(">h")
 _UNCOVERED = Struct(">qiibI")
 """The part of a header that the checksum does not cover, and the checksum."""
 _COVERED = Struct(">hiqqqhii")
+_STAMP = Struct(">qiibIh")
+"""The same part, and the attributes."""
+_PEEK = Struct(">8xi9xh")
+"""Length and attributes."""
 _HEAD_BYTES = HEADER_SIZE + PREFIX_BYTES
 _PART_BYTES = 32 * 1024
-_FEW = 3
+_FEW = 2
 """So many buffers are sent as they are: those of one large batch."""
 
 
@@ -93,32 +97,36 @@ class LogCipher:
         A buffer of a megabyte is mapped and unmapped by the C library each time, which costs more than to decrypt it.
         """
         view = memoryview(data)
+        limit = len(view)
         parts: list[Buffer] = []
         small: list[Buffer] = []
-        small_bytes = end = 0
-        for position, header in iter_headers(view):
-            end = position + header.size
-            batch = view[position:end]
-            if header.attributes & ENCRYPTED:
-                small += self._decrypted(batch)
+        at = part_began = 0
+        while limit - at >= HEADER_SIZE:
+            # Not `read_header`: for small batches that would be a fifth of the time.
+            length, attributes = _PEEK.unpack_from(view, at)
+            end: int = at + length + LOG_OVERHEAD
+            if end > limit or end - at < HEADER_SIZE:
+                break
+            if attributes & ENCRYPTED:
+                small += self._decrypted(view[at:end])
             else:
-                small.append(bytes(batch))
-            small_bytes += header.size
-            if small_bytes >= _PART_BYTES:
+                small.append(bytes(view[at:end]))
+            at = end
+            if at - part_began >= _PART_BYTES:
                 parts += small if len(small) <= _FEW else (b"".join(small),)
-                small, small_bytes = [], 0
+                small, part_began = [], at
         parts += small if len(small) <= _FEW else (b"".join(small),)
-        return parts, end
+        return parts, at
 
-    def _decrypted(self, batch: memoryview) -> tuple[bytes, bytes, bytes]:
-        """The parts of the plain batch: the stamp with the checksum, the rest of the header, and the records."""
+    def _decrypted(self, batch: memoryview) -> tuple[bytes, bytes]:
+        """The header of the plain batch, with its own length and checksum, and the records."""
         head = bytes(batch[:_HEAD_BYTES])
-        base_offset, length, leader_epoch, magic, _ = _UNCOVERED.unpack_from(head)
-        covered = head[CRC_COVERS_FROM:HEADER_SIZE]
+        base_offset, length, leader_epoch, magic, _, attributes = _STAMP.unpack_from(head)
         records = self._cipher.decrypt(
-            head[HEADER_SIZE:], batch[_HEAD_BYTES:], self._place + head[: _OFFSET.size] + covered
+            head[HEADER_SIZE:],
+            batch[_HEAD_BYTES:],
+            self._place + head[: _OFFSET.size] + head[CRC_COVERS_FROM:HEADER_SIZE],
         )
-        (attributes,) = _ATTRIBUTES.unpack_from(covered)
-        plain = _ATTRIBUTES.pack(attributes & ~ENCRYPTED) + covered[_ATTRIBUTES.size :]
-        crc = crc32c(records, crc32c(plain))
-        return _UNCOVERED.pack(base_offset, length - OVERHEAD_BYTES, leader_epoch, magic, crc), plain, records
+        covered = _ATTRIBUTES.pack(attributes & ~ENCRYPTED) + head[_STAMP.size : HEADER_SIZE]
+        crc = crc32c(records, crc32c(covered))
+        return _UNCOVERED.pack(base_offset, length - OVERHEAD_BYTES, leader_epoch, magic, crc) + covered, records

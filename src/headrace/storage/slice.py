@@ -1,5 +1,6 @@
 """A slice of a log: the bytes of consecutive batches on disk, located but not read."""
 
+from collections.abc import Iterator
 from threading import local
 from typing import NamedTuple
 
@@ -44,26 +45,29 @@ class Slice(NamedTuple):
 
     def read_parts(self) -> list[Buffer]:
         """Like `read`, in parts of moderate size if they have to be decrypted."""
+        return [part for parts in self.read_in_turns() for part in parts]
+
+    def read_in_turns(self) -> Iterator[list[Buffer]]:
+        """Like `read_parts`, some parts at a time: an encrypted slice is read and decrypted by chunks."""
         cipher = self.cipher
         if cipher is None:
-            return [self.file.read(self.position, self.length)]
-        parts: list[Buffer] = []
+            yield [self.file.read(self.position, self.length)]
+            return
         position, end = self.position, self.position + self.length
-        buffer = _buffer()
         while end - position >= HEADER_SIZE:
-            room = buffer[: min(len(buffer), end - position)]
+            # Taken anew in each turn: between two of them another reader of this thread may use it.
+            room = _buffer()[: min(_CHUNK_BYTES, end - position)]
             data: Buffer = room[: self.file.read_into(position, room)]
             if len(data) < HEADER_SIZE:
-                break
+                return
             size = read_header(data).size
             if len(data) < size <= end - position:
                 data = self.file.read(position, size)
-            decrypted, length = cipher.decrypt_parts(data)
+            parts, length = cipher.decrypt_parts(data)
             if not length:
-                break
-            parts += decrypted
+                return
+            yield parts
             position += length
-        return parts
 
     def decrypted(self, data: Buffer) -> Buffer:
         """The batches in `data`, which was read from this slice."""

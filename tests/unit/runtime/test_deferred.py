@@ -1,3 +1,5 @@
+from weakref import ref
+
 from headrace.runtime.deferred import Deferred
 from headrace.runtime.expiries import Expiries
 
@@ -41,3 +43,23 @@ def test_expiries_fire_when_due_and_only_once() -> None:
     expiries.sweep(500)
     assert fired == ["first"]
     assert len(expiries) == 0
+
+
+def test_a_value_is_freed_once_it_is_handed_over() -> None:
+    """Also if the callback refers to what holds the deferred, as an answer's slot does."""
+
+    class Held:
+        deferred: Deferred["Held"] | None = None
+
+    for is_late in (False, True):
+        value, holder = Held(), Held()
+        gone = ref(value)
+        deferred: Deferred[Held] = Deferred()
+        holder.deferred = deferred
+        if is_late:
+            deferred.then(lambda _, holder=holder: None)  # type: ignore[misc]
+        deferred.resolve(value)
+        if not is_late:
+            deferred.then(lambda _, holder=holder: None)  # type: ignore[misc]
+        del value
+        assert gone() is None

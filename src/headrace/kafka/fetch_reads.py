@@ -1,0 +1,162 @@
+"""The reading of located slices for a fetch: at once, in turns with other work, or in a worker thread.
+
+- What is in the page cache and not encrypted goes to the socket by `sendfile`, or as a copy if it is small.
+- What is encrypted and in the page cache is decrypted in the event loop, about `TURN_BYTES` at a time. A thread would
+  compete for the interpreter's lock at each of its many short calls; that cost three times the CPU time.
+- What may have to wait for the disk, or is to be checked for damage, is read in a worker thread.
+"""
+
+import logging
+from collections.abc import Generator, Sequence
+from enum import Enum
+from functools import lru_cache
+from typing import NamedTuple
+
+from headrace.kafka.batch_checks import BatchLimits, first_damaged
+from headrace.kafka.errors import error_code
+from headrace.kafka.fetch_sessions import PartitionKey
+from headrace.kafka.outbox import FileRange
+from headrace.model.errors import EncryptionError, NotAuthentic, StorageFailed
+from headrace.protocol.fast import FetchedPartition
+from headrace.replication.partition import Partition
+from headrace.runtime.disk import Buffer
+from headrace.storage.slice import Slice
+
+log = logging.getLogger(__name__)
+
+TURN_BYTES = 192 * 1024
+"""Less than a slice is read by, so that other work has its turn after each piece of a large slice."""
+_SEND_FILE_FROM_BYTES = 32 * 1024
+
+
+class PartitionSlice(NamedTuple):
+    """The located slice of one partition, or the error that prevents it."""
+
+    key: PartitionKey
+    partition: Partition | None
+    part: FetchedPartition
+    slice: Slice | None
+
+
+class Later(Enum):
+    """Where a slice is read that cannot be read at once."""
+
+    IN_TURNS = "in turns"
+    IN_WORKER = "in a worker thread"
+
+
+def read_at_once(item: PartitionSlice) -> FetchedPartition | Later:
+    """Return the partition with its records, a copy of few bytes or a file range for `sendfile`, without waiting."""
+    cut = item.slice
+    if cut is None:
+        return item.part
+    if _is_to_be_checked(item):
+        return Later.IN_WORKER
+    if cut.length >= _SEND_FILE_FROM_BYTES:
+        if not cut.file.is_cached(cut.position, cut.length):
+            return Later.IN_WORKER
+        if cut.cipher is not None:
+            return Later.IN_TURNS
+        return item.part._replace(records=(FileRange(cut.file, cut.position, cut.length),))
+    try:
+        data = cut.read_cached()
+    except EncryptionError as error:
+        return _undecipherable(item, error)
+    return Later.IN_WORKER if data is None else item.part._replace(records=(data,))
+
+
+def read_in_turns(
+    found: Sequence[PartitionSlice], parts: Sequence[FetchedPartition]
+) -> Generator[None, None, list[FetchedPartition]]:
+    """Read the slices that are not in `parts` yet; each turn decrypts about `TURN_BYTES`."""
+    read: list[FetchedPartition] = []
+    turn_bytes = 0
+    for item, part in zip(found, parts, strict=True):
+        cut = item.slice
+        if cut is None or part is not item.part:
+            read.append(part)
+            continue
+        records: list[Buffer] = []
+        try:
+            for chunk in cut.read_in_turns():
+                records += chunk
+                turn_bytes += sum(map(len, chunk))
+                if turn_bytes >= TURN_BYTES:
+                    turn_bytes = 0
+                    yield
+        except EncryptionError as error:
+            read.append(_undecipherable(item, error))
+        except OSError as error:
+            read.append(_unreadable(item, cut, error))
+        else:
+            read.append(item.part._replace(records=tuple(records)) if any(records) else item.part)
+    return read
+
+
+class Damaged(NamedTuple):
+    """A corrupt batch in a slice that was read."""
+
+    offset: int
+
+
+def _is_to_be_checked(item: PartitionSlice) -> bool:
+    """Whether to check a slice for bit rot before it is sent: in closed segments of replicated partitions.
+
+    Those have been on disk for long, and another replica has the data. Newer batches are in the page cache as they were
+    written, after a check of their checksum.
+    """
+    partition = item.partition
+    return item.slice is not None and item.slice.is_closed and partition is not None and partition.is_replicated
+
+
+def limits_of(item: PartitionSlice) -> BatchLimits | None:
+    """Return the limits to check a slice against; None if it is sent unchecked."""
+    if item.partition is None or not _is_to_be_checked(item):
+        return None
+    return BatchLimits(item.partition.log.end_offset, item.partition.leader_epoch)
+
+
+def read_blocking(
+    found: Sequence[PartitionSlice], limits: Sequence[BatchLimits | None]
+) -> list[FetchedPartition | Damaged]:
+    return [
+        item.part if item.slice is None else _read_one(item, item.slice, limit)
+        for item, limit in zip(found, limits, strict=True)
+    ]
+
+
+def _read_one(item: PartitionSlice, cut: Slice, limits: BatchLimits | None) -> FetchedPartition | Damaged:
+    try:
+        if limits is None:
+            parts = cut.read_parts()
+            return item.part._replace(records=tuple(parts)) if any(parts) else item.part
+        data: Buffer = cut.file.read(cut.position, cut.length)
+    except EncryptionError as error:
+        return _undecipherable(item, error)
+    except OSError as error:
+        return _unreadable(item, cut, error)
+    damaged = first_damaged(data, cut.first_batch_offset, limits)
+    if damaged is not None:
+        return Damaged(damaged)
+    try:
+        data = cut.decrypted(data)
+    except EncryptionError as error:
+        return _undecipherable(item, error)
+    return item.part._replace(records=(data,)) if data else item.part
+
+
+def _unreadable(item: PartitionSlice, cut: Slice, error: OSError) -> FetchedPartition:
+    problem = StorageFailed(f"cannot read {cut.file.path.name}: {error.strerror}")
+    return FetchedPartition(item.key.partition, error_code(problem).value)
+
+
+def _undecipherable(item: PartitionSlice, error: EncryptionError) -> FetchedPartition:
+    if isinstance(error, NotAuthentic):
+        _log_once(f"{item.partition} cannot be fetched: {error}")
+    return FetchedPartition(item.key.partition, error_code(error).value)
+
+
+@lru_cache(64)
+def _log_once(problem: str) -> None:
+    """Log a problem once, and not each time that a consumer retries."""
+    log.error("%s", problem)
