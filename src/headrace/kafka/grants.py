@@ -3,7 +3,7 @@
 Produce and Fetch check every topic of every request; a topic that was allowed before costs one look into a set. The set
 holds for one `Authorizer` and one `Subject`, compared by identity. A change of the ACLs or of their settings makes a
 new authorizer, another login a new subject: either empties it, so a revoked permission is gone at once. Denials are not
-cached: each is decided anew, and reported to the audit log.
+cached: each is decided again, and reported to the audit log.
 
 There are at most `TOPICS_MAX` topics for each permission, since clients choose their names.
 """

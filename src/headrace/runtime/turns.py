@@ -17,7 +17,7 @@ class Turns:
     def run(self, work: Iterator[None]) -> None:
         """Run the generator until it ends. Its first step is taken at once if no other work waits.
 
-        It must not raise: there is nobody who would be told.
+        It must not raise: its caller has returned by then.
         """
         if not self._waiting and not _takes_step(work):
             return

@@ -55,7 +55,7 @@ class Slice(NamedTuple):
             return
         position, end = self.position, self.position + self.length
         while end - position >= HEADER_SIZE:
-            # Taken anew in each turn: between two of them another reader of this thread may use it.
+            # Fetched in each turn: between two of them another reader of this thread may use it.
             room = _buffer()[: min(_CHUNK_BYTES, end - position)]
             data: Buffer = room[: self.file.read_into(position, room)]
             if len(data) < HEADER_SIZE:
