@@ -1,5 +1,6 @@
 """The metrics of a real broker, compared with what real clients did."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from headrace.monitor.collectors.catalog import AREAS
 from headrace.testing import Broker
 from tests.scraped import OPENMETRICS, scrape
 from tests.waiting import until
@@ -158,3 +160,22 @@ def test_without_counting_the_rest_is_served() -> None:
         assert now.value("headrace_connections", listener="plain") >= 0
         assert "headrace_kafka_requests_total" not in now.names
         assert "headrace_messages_in_total" not in now.names
+
+
+@pytest.mark.parametrize("accept", ["", OPENMETRICS])
+def test_the_page_of_metrics_and_a_scrape_have_the_same_ones(broker: Broker, accept: str) -> None:
+    declared = {metric.name: metric for metrics in AREAS.values() for metric in metrics}
+    text = scrape(broker.http_url, accept).text
+    types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
+    assert len(types) == text.count("# TYPE ")
+    if accept:
+        assert types == {
+            name.removesuffix("_total" if kind == "counter" else "_info" if kind == "info" else " "): kind
+            for name, kind in ((metric.name, metric.kind.value) for metric in declared.values())
+        }
+    else:
+        assert types == {name: metric.kind.value.replace("info", "gauge") for name, metric in declared.items()}
+    for name, labels in re.findall(r"^([a-z_]+)(?:\{(.*)\})? ", text, re.MULTILINE):
+        metric = declared.get(name) or declared[name.rpartition("_")[0]]
+        given = tuple(label for label in re.findall(r'(\w+)="(?:[^"\\]|\\.)*"', labels) if label != "le")
+        assert given == metric.labels, name

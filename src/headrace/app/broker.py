@@ -167,7 +167,7 @@ class BrokerApp:
             transport=self._peer_transport(),
             random=Random(),
         )
-        node = self._node = Node(settings, home, dependencies)
+        node = self._node = Node(settings, self._metrics.timed(home), dependencies)
         undo.push_async_callback(node.stop)
         self._readiness = Readiness(
             home.data_dir.path, workers, membership=lambda: node.membership, failure=lambda: node.failure
@@ -219,12 +219,13 @@ class BrokerApp:
             return
         endpoint = self._sqs_endpoint(services)
         assert self._readiness is not None
+        assert self._node is not None
         probes = Probes(self._readiness)
         admin = self._admin_services(services, health)
         by_prefix: dict[str, AsgiApp] = {
             PREFIX: admin_door(admin),
             UI_PREFIX: DashboardDoor(),
-            METRICS_PATH: MetricsDoor(admin, self._metrics.start(services, health, self.cluster_id, undo)),
+            METRICS_PATH: MetricsDoor(admin, self._metrics.start(services, self._node, health, self._tls, undo)),
             HEALTH_PATH: probes,
             READY_PATH: probes,
         }

@@ -102,6 +102,10 @@ class Node:
         self._membership: Membership | None = None
         self._peers: Peers | None = None
         self._logs: LogManager | None = None
+        self.flusher: Flusher | None = None
+        self.cleaner: Cleaner | None = None
+        self.recovery_ms = 0.0
+        """How long the logs took to open."""
 
     @property
     def services(self) -> Services:
@@ -119,6 +123,11 @@ class Node:
     def failure(self) -> BaseException | None:
         """Why the data directory takes no more writes; None while it does."""
         return self._logs.failure if self._logs is not None else None
+
+    @property
+    def was_clean(self) -> bool:
+        """Whether the last stop was clean."""
+        return self._logs is not None and self._logs.was_clean
 
     async def start(self, bind: Callable[[Services, AsyncExitStack], Awaitable[Mapping[str, Endpoint]]]) -> None:
         """Start; ready for clients on return, in a cluster after the controller has admitted this broker.
@@ -154,13 +163,15 @@ class Node:
         traffic = TrafficTable() if settings.metrics_enable else None
         partitions = PartitionTable(lambda: metadata.image, traffic=traffic)
         logs = await self._open_log_manager(partitions)
-        flusher = dependencies.make_flusher(lambda _, error: logs.fail(error))
+        flusher = self.flusher = dependencies.make_flusher(lambda _, error: logs.fail(error))
         undo.push_async_callback(flusher.stop)
         cluster = None if home.is_single_node else self._join(metadata, partitions)
         hosting = HostedPartitions(
             metadata, logs, partitions, flusher, dependencies.workers, cluster=cluster, ciphers=TopicCiphers(master)
         )
+        began_ms = dependencies.clock.monotonic_ms()
         await hosting.open_all()
+        self.recovery_ms = dependencies.clock.monotonic_ms() - began_ms
         undo.push_async_callback(hosting.finish)
         metadata.subscribe(hosting.image_changed)
         await self._keep_data_keys(KeyUpkeep(metadata, data_keys), metadata)
@@ -273,7 +284,7 @@ class Node:
             self._run_in_background(
                 logs.keep_high_watermarks(_HIGH_WATERMARKS_EVERY_S, dependencies.workers), "high-watermarks"
             )
-        cleaner = Cleaner(
+        cleaner = self.cleaner = Cleaner(
             logs.logs.values,
             clock=dependencies.clock,
             retention_check_interval_ms=settings.log_retention_check_interval_ms,

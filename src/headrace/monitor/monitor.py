@@ -38,7 +38,7 @@ from headrace.monitor.health.problem import Problem
 from headrace.monitor.history import History, merge_histories
 from headrace.monitor.lag import LagBook
 from headrace.monitor.latency import RequestSample
-from headrace.monitor.local_groups import LocalGroups
+from headrace.monitor.local_groups import Coordinated, LocalGroups
 from headrace.monitor.local_totals import LocalTotals
 from headrace.monitor.local_view import LocalView
 from headrace.monitor.log_times import LogTimes
@@ -98,7 +98,7 @@ class Monitor:
         self._metadata = metadata = parts.metadata
         self._clock = clock = parts.clock
         rates = RateTable()
-        times = LogTimes(clock, parts.workers)
+        times = self._times = LogTimes(clock, parts.workers)
         self._lag = LagBook(metadata, parts.partitions, clock, times, parts.peers)
         self._history = History(parts.metadata.boot_settings.monitor_history_series_max)
         self._local_groups = LocalGroups(
@@ -312,6 +312,25 @@ class Monitor:
 
     async def _merge_transactions(self) -> list[TransactionStat]:
         return sorted(await self._gather("transactions"), key=lambda each: each.transactional_id)
+
+    # -- this broker alone, for its metrics
+
+    async def led_queues(self) -> list[QueueStat]:
+        """The queues that this broker leads."""
+        return await self._local.queues()
+
+    async def led_shares(self) -> list[SharePartitionStat]:
+        """The share groups in partitions that this broker leads."""
+        return await self._local.shares()
+
+    def coordinated_groups(self) -> list[Coordinated]:
+        """The groups that this broker coordinates."""
+        return self._local_groups.coordinated()
+
+    def new_lag_book(self) -> LagBook:
+        """A lag book for a reader that refreshes it at its own pace."""
+        parts = self._parts
+        return LagBook(self._metadata, parts.partitions, self._clock, self._times, parts.peers)
 
     # -- history
 

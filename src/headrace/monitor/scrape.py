@@ -44,7 +44,7 @@ class Scraper:
         self._last_s = 0.0
         self._failures = RepeatedLog(log)
 
-    def add(self, collectors: Mapping[str, Collector]) -> None:
+    def add(self, collectors: Mapping[str, Collector] | Iterable[tuple[str, Collector]]) -> None:
         self.collectors.update(collectors)
 
     async def text(self, text_format: TextFormat) -> AsyncGenerator[bytes, None]:

@@ -7,8 +7,8 @@ LATENCY_BOUNDS_S: tuple[float, ...] = (
     0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 )  # fmt: skip
 """Upper bounds for times, from a quarter of a millisecond to ten seconds."""
-SIZE_BOUNDS_BYTES: tuple[float, ...] = tuple(float(4**power) for power in range(4, 14))
-"""Upper bounds for sizes, from 256 bytes to 64 MiB."""
+COUNT_BOUNDS: tuple[float, ...] = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 1_000.0, 10_000.0, 100_000.0)
+"""Upper bounds for numbers of records."""
 
 
 class Histogram:

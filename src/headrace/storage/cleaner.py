@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from threading import Event
 from typing import Any, NamedTuple
 
@@ -55,6 +56,18 @@ class Cleaned(NamedTuple):
     bytes_after: int
     records_read: int
     records_retained: int
+
+
+@dataclass(slots=True)
+class CleanerCounts:
+    """What a cleaner has done since it was made."""
+
+    segments_removed: int = 0
+    """By retention."""
+    compactions: int = 0
+    bytes_read: int = 0
+    bytes_removed: int = 0
+    records_removed: int = 0
 
 
 class _State:
@@ -107,6 +120,7 @@ class Cleaner:
         self._stopping = Event()
         self._retention: asyncio.Task[None] | None = None
         self._compactions: dict[int, asyncio.Task[None]] = {}
+        self.counts = CleanerCounts()
 
     # In the background
 
@@ -147,6 +161,11 @@ class Cleaner:
         tasks = [*self._compactions.values(), *([] if self._retention is None else [self._retention])]
         self._retention, self._compactions = None, {}
         await asyncio.gather(*tasks)
+
+    @property
+    def uncleanable_count(self) -> int:
+        """The number of logs that cannot be compacted until they are opened again."""
+        return sum(state.trouble is not None for state in tuple(self._states.values()))
 
     @property
     def is_busy(self) -> bool:
@@ -201,7 +220,9 @@ class Cleaner:
         for segment in log.segments[:-1]:
             if segment.next_offset > min(below, log.high_watermark) or log.is_closed:
                 break
-            removed += log.remove_segments_below(segment.next_offset)
+            gone = log.remove_segments_below(segment.next_offset)
+            removed += gone
+            self.counts.segments_removed += gone
             await self._run(_nothing)
         if removed:
             _log.info("retention removed %d segments of %s, which starts at offset %d now",
@@ -334,10 +355,18 @@ class Cleaner:
             compactor.records_read,
             compactor.records_retained,
         )
+        self._count(result)
         _log.info("compacted %s up to offset %d: %d of %d records retained, %d of %d bytes", log.directory.name,
                   result.clean_until, result.records_retained, result.records_read,
                   bytes_after, bytes_before)  # fmt: skip
         return result
+
+    def _count(self, result: Cleaned) -> None:
+        counts = self.counts
+        counts.compactions += 1
+        counts.bytes_read += result.bytes_before
+        counts.bytes_removed += max(0, result.bytes_before - result.bytes_after)
+        counts.records_removed += max(0, result.records_read - result.records_retained)
 
     async def _compact_some(
         self,

@@ -12,8 +12,10 @@ from asyncio import AbstractEventLoop, Event, TimerHandle, get_running_loop
 from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Thread
+from time import monotonic
 
 from headrace.model.errors import DiskFull, HeadraceError
+from headrace.observe.histogram import COUNT_BOUNDS, LATENCY_BOUNDS_S, Histogram
 from headrace.storage.log import Log
 from headrace.storage.ticket import FlushTicket
 
@@ -38,6 +40,11 @@ class Flusher:
         self._launching = False
         self._stopping = False
         self._idle = Event()
+        self.times = Histogram(LATENCY_BOUNDS_S)
+        """Seconds of each sync."""
+        self.sizes = Histogram(COUNT_BOUNDS)
+        """Offsets that each flush has made durable."""
+        self.failures = 0
         self._work: SimpleQueue[tuple[Log, FlushTicket] | None] = SimpleQueue()
         self._threads = [Thread(target=self._serve, name=f"flush-{i}", daemon=True) for i in range(threads)]
         for thread in self._threads:
@@ -118,27 +125,32 @@ class Flusher:
         while (work := self._work.get()) is not None:
             log, ticket = work
             error: BaseException | None = None
+            began_s = monotonic()
             try:
                 ticket.sync()
             except BaseException as problem:
                 error = problem
             try:
-                self._loop.call_soon_threadsafe(self._finish, log, ticket, error)
+                self._loop.call_soon_threadsafe(self._finish, log, ticket, error, monotonic() - began_s)
             except RuntimeError:
                 return  # the event loop is closed, and with it all waiters
             work = log = ticket = None  # type: ignore[assignment]
 
-    def _finish(self, log: Log, ticket: FlushTicket, error: BaseException | None) -> None:
+    def _finish(self, log: Log, ticket: FlushTicket, error: BaseException | None, took_s: float = 0.0) -> None:
         self._running.discard(log)
         again = log in self._again
         self._again.discard(log)
         if error is None:
+            self.times.observe(took_s)
+            self.sizes.observe(max(0, ticket.end_offset - log.flushed_offset))
             log.complete_flush(ticket)
             again = again or log.flushed_offset < ticket.end_offset
         elif isinstance(error, DiskFull) and not self._stopping:
+            self.failures += 1
             _log.warning("%s", error)
             self._timers.setdefault(log, self._loop.call_later(_RETRY_WHEN_FULL_S, self._on_timer, log))
         elif not log.is_closed:
+            self.failures += 1
             log.fail(error)
             if self._on_failed is not None:
                 self._on_failed(log, error)

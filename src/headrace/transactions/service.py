@@ -15,6 +15,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -72,6 +73,16 @@ class _Completion:
         self.tries: Counter[Place] = Counter()
 
 
+@dataclass(slots=True)
+class TransactionCounts:
+    """Transactions that ended on this broker since it started."""
+
+    committed: int = 0
+    aborted: int = 0
+    timed_out: int = 0
+    """Aborted by the broker, because they took too long."""
+
+
 class TransactionService:
     """Serves the transaction APIs for the transactional ids that this broker coordinates."""
 
@@ -95,6 +106,7 @@ class TransactionService:
         self._producer_ids = producer_ids
         self._id_expiration_ms = settings.transactional_id_expiration_ms
         self._expiry_check_ms = settings.transaction_remove_expired_transaction_cleanup_interval_ms
+        self.counts = TransactionCounts()
         self._completing: dict[str, _Completion] = {}
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         self._unanswered_markers: Counter[int] = Counter()
@@ -314,6 +326,10 @@ class TransactionService:
     def _complete(self, transactional_id: str, completion: _Completion) -> None:
         shard = completion.shard
         del self._completing[transactional_id]
+        if completion.transaction.state is TransactionState.PREPARE_COMMIT:
+            self.counts.committed += 1
+        else:
+            self.counts.aborted += 1
         # No need to wait for this record: if it is lost, the markers are written again, to no effect.
         shard.run(lambda _: shard.machine.complete(transactional_id, self._clock.wall_ms()))
         self._wake_waiters(transactional_id)
@@ -348,6 +364,7 @@ class TransactionService:
                 transactional_id,
                 transaction.timeout_ms,
             )
+            self.counts.timed_out += 1
             aborted = self._run(
                 transactional_id, lambda machine: machine.abort_overdue(transactional_id, self._clock.wall_ms())
             )

@@ -3,15 +3,43 @@
 from collections.abc import Mapping
 
 from headrace.monitor import scrape
-from headrace.monitor.collectors import health, limits, listeners, pipelines, process, requests, topics
+from headrace.monitor.collectors import (
+    cluster,
+    groups,
+    health,
+    limits,
+    listeners,
+    partitions,
+    pipelines,
+    process,
+    queues,
+    requests,
+    security,
+    storage,
+    topics,
+    transactions,
+)
 from headrace.observe.families import Metric
 
 AREAS: Mapping[str, tuple[Metric, ...]] = {
     "Requests": requests.METRICS,
     "Topics": topics.METRICS,
+    "Groups": groups.METRICS,
+    "Queues and share groups": queues.METRICS,
+    "Transactions": transactions.METRICS,
+    "Partitions and replication": partitions.METRICS,
+    "The cluster": cluster.METRICS,
+    "Logs on disk": storage.METRICS,
     "Connections and memory of requests": listeners.METRICS,
+    "Security": security.METRICS,
     "The process": process.METRICS,
     "Pipelines": pipelines.METRICS,
     "Health": health.METRICS,
     "Scrapes": (*limits.METRICS, *scrape.METRICS),
+    "kafka_exporter's names": (
+        *cluster.KAFKA_EXPORTER_METRICS,
+        *partitions.KAFKA_EXPORTER_METRICS,
+        *groups.KAFKA_EXPORTER_METRICS,
+    ),
+    "Names of Kafka's JMX exporter": (*partitions.JMX_METRICS, *cluster.JMX_METRICS),
 }

@@ -20,6 +20,7 @@ from headrace.coordinator.machine import InternalRecord
 from headrace.coordinator.timers import TimerLoop
 from headrace.model.errors import HeadraceError, QueueUnavailable, StaleQueueLeader
 from headrace.model.invariants import invariant
+from headrace.observe.queue_counts import QueueCounts
 from headrace.queues.engine.engine import Engine
 from headrace.queues.host.log_tail import LogTail
 from headrace.queues.host.message_cache import MessageCache
@@ -85,6 +86,7 @@ class QueueHost:
         self.state = HostState.LOADING
         self.own_entries: dict[bytes, bytes] = {}
         """Persisted entries that are not the engine's; changed by `persist_own`."""
+        self.messages = QueueCounts()
         self.on_open: list[Callable[[], None]] = []
         self.on_change: list[Callable[[], None]] = []
         """Called after every change that may have made messages available, or dead."""

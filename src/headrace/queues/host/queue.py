@@ -53,11 +53,14 @@ class HostedQueue:
             check_message(message, settings, now_ms)
         if settings.is_fifo:
             await self.host.opened()
-        return await self._sender.send([record_of(message, settings, now_ms) for message in messages])
+        sent = await self._sender.send([record_of(message, settings, now_ms) for message in messages])
+        self.host.messages.sent += len(sent)
+        return sent
 
     async def send_records(self, records: Sequence[Record]) -> None:
         """Append messages that come from another queue."""
         await self._sender.send(records)
+        self.host.messages.sent += len(records)
 
     # -- receiving
 
@@ -75,6 +78,7 @@ class HostedQueue:
                 await self.host.log.caught_up()
             leases = await self._receivers.lease(count, min(visibility_ms, MAX_VISIBILITY_MS), wait_ms)
         if not leases:
+            self.host.messages.empty_receives += 1
             return []
         try:
             messages = await self._read(leases)
@@ -83,7 +87,15 @@ class HostedQueue:
             self._receivers.undo(leases)
             raise
         self._remember_attempt(options.attempt_id, leases)
-        return self._bounded(messages)
+        delivered = self._bounded(messages)
+        self._count(delivered)
+        return delivered
+
+    def _count(self, delivered: Sequence[Received]) -> None:
+        counts = self.host.messages
+        counts.received += len(delivered)
+        counts.redelivered += sum(message.attempt > 1 for message in delivered)
+        counts.last_received_ms = self.host.now_ms()
 
     def _bounded(self, messages: list[Received]) -> list[Received]:
         """As many messages as fit into an answer; the others are returned."""
@@ -168,6 +180,7 @@ class HostedQueue:
         for at, outcome in zip(leases, outcomes, strict=True):
             if outcome is not None:
                 failures[at] = outcome
+        self.host.messages.deleted += failures.count(None)
         return failures
 
     async def extend(self, wanted: Sequence[tuple[str, int]], *, any_receipt: bool = False) -> Failures:
@@ -178,12 +191,14 @@ class HostedQueue:
         return await self._settle([receipt for receipt, _ in wanted], extend)
 
     async def nack(self, wanted: Sequence[tuple[str, int | None, str]]) -> Failures:
-        return await self._settle(
+        failures = await self._settle(
             [receipt for receipt, _, _ in wanted],
             lambda engine, at, receipt, now_ms: engine.nack(
                 receipt.offset, receipt.attempt, now_ms, wanted[at][1], wanted[at][2]
             ),
         )
+        self.host.messages.returned += failures.count(None)
+        return failures
 
     async def _settle(
         self, receipts: Sequence[str], decision: Callable[[Engine, int, Receipt, int], object]

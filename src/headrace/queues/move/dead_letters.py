@@ -73,9 +73,9 @@ class DeadLetterMover:
 
     async def _move(self, dead: Sequence[DeadMessage], destination: str) -> None:
         messages = await self._queue.reader.read([each.offset for each in dead], self._queue.host.settings)
-        await self._transfer.transfer(
-            destination, [_letter(each, messages.get(each.offset)) for each in _together(dead, messages)]
-        )
+        letters = [_letter(each, messages.get(each.offset)) for each in _together(dead, messages)]
+        await self._transfer.transfer(destination, letters)
+        self._queue.host.messages.dead_lettered += len(letters)
 
 
 def _letter(dead: DeadMessage, message: DecodedMessage | None) -> TransferMessage:

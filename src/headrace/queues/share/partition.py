@@ -98,6 +98,8 @@ class SharePartition:
             partition, group_id, self._engine, letters, committed=self._committed, is_void=lambda: self.is_void
         )
         self._leader_epoch = partition.leader_epoch
+        self.acquired_count = 0
+        """Deliveries of records to members since this broker leads the partition."""
         self._term = 0
         self._writing = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
@@ -233,6 +235,7 @@ class SharePartition:
                 count += sum(span.last - span.first + 1 for span in got)
         self._arm()
         self._dead_letters.look()
+        self.acquired_count += count
         return AcquiredBatches(batches, spans, count)
 
     async def when_persisted(self) -> None:
