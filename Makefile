@@ -104,10 +104,10 @@ clean: ## Remove .venv and caches; data and results stay
 	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # What tests need and pip does not have: kcat and curl are clients, strace makes a disk fail, Spark runs on Java, a pipeline
-# writes to PostgreSQL, and a cluster agrees through etcd, over networks that are cut. Without
+# writes to PostgreSQL, a cluster agrees through etcd, over networks that are cut, and Prometheus scrapes it. Without
 # them those tests are skipped.
 PACKAGES := kcat=kcat strace=strace java=openjdk-17-jre-headless /usr/lib/postgresql/*/bin/postgres=postgresql \
-	etcd=etcd-server etcdctl=etcd-client openssl=openssl ip=iproute2 curl=curl
+	etcd=etcd-server etcdctl=etcd-client openssl=openssl ip=iproute2 curl=curl promtool=prometheus
 
 packages:
 	@python=$$(tools/find-python $(PYTHON)) && exec "$$python" -m tools.packages $(PACKAGES)

@@ -214,8 +214,8 @@ class Monitor:
         return [row for _, rows in sorted(found.answers.items()) for row in rows]
 
     async def own_rows(self, section: str) -> list[Any]:
-        """The rows of this broker alone, as they are now."""
-        return await self._sections[section].build()
+        """The rows of this broker alone. Not to be changed."""
+        return await self._sections[section].rows()
 
     async def own_totals(self) -> BrokerTotals:
         """What this broker has and does."""

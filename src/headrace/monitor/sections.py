@@ -34,8 +34,6 @@ _DECODERS = {name: msgspec.msgpack.Decoder(list[row]) for name, row in ROW_TYPES
 
 class Section(Generic[R]):
     def __init__(self, build: Callable[[], Awaitable[list[R]]], clock: Clock) -> None:
-        self.build = build
-        """Builds the rows as they are now, which the other methods do not see."""
         self._rows = Cached(build, clock, MAX_AGE_MS)
         self._numbers = count(1)
         self._of: list[R] | None = None

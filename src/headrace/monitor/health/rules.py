@@ -6,6 +6,7 @@ table in `docs/operations.md` with it.
 
 from typing import NamedTuple
 
+from headrace.model.pipeline_report import SILENT_AFTER_S
 from headrace.monitor.health.problem import Severity
 
 _MINUTE_S, _HOUR_S, _DAY_S = 60.0, 3600.0, 86_400.0
@@ -29,7 +30,7 @@ LOGIN_FAILURES_PER_MINUTE = 300
 DEAD_LETTER_WINDOW_S = 5 * _MINUTE_S
 PIPELINE_RESTARTS = 3
 PIPELINE_RESTART_WINDOW_S = 10 * _MINUTE_S
-PIPELINE_SILENT_S = 60.0
+PIPELINE_SILENT_S = SILENT_AFTER_S
 
 
 class HealthRule(NamedTuple):
@@ -113,9 +114,9 @@ RULES = (
     ),
     HealthRule(
         "disk_filling", ("critical", "warning"), "HeadraceDiskFilling", "A disk will be full soon",
-        "a disk will be full within 24 h at the rate of the last minutes; critical within 3 h",
+        "for 5 min a disk fills at a rate that makes it full within 24 h; critical within 3 h",
         "Lower retention (`headrace topic alter TOPIC --set retention.bytes=N`), or enlarge the disk before that.",
-        raise_after_s=60, clear_after_s=300, alert_after_s=300,
+        raise_after_s=300, clear_after_s=300, alert_after_s=60,
     ),
     HealthRule(
         "data_dir_failed", ("critical",), "HeadraceDataDirFailed", "A data directory failed",

@@ -82,7 +82,7 @@ CASES: list[tuple[str, str, HealthFacts, str]] = [
     ("transaction_open", "warning", replace(FINE, transactions=[TransactionFact("shop-1", 7200.0)]), "open for 2 h"),
     ("pipeline_failed", "critical", replace(FINE, pipelines=[PipelineFact("p", "failed", last_error="no x")]), "no x"),
     ("pipeline_restarting", "warning", replace(FINE, pipelines=[PipelineFact("p", "running", restarts=3)]), "3 times"),
-    ("pipeline_silent", "warning", replace(FINE, pipelines=[PipelineFact("p", "running", silent_s=61.0)]), "for 61 s"),
+    ("pipeline_silent", "warning", replace(FINE, pipelines=[PipelineFact("p", "running", silent_s=31.0)]), "for 31 s"),
     ("certificate", "warning", replace(FINE, certificates=[CertificateFact("c", 20 * DAY_S)]), "expires in 20 days"),
     ("certificate", "critical", replace(FINE, certificates=[CertificateFact("c", 3 * DAY_S)]), "expires in 3 days"),
     ("certificate", "critical", replace(FINE, certificates=[CertificateFact("c", -7200.0)]), "expired 2 h ago"),
