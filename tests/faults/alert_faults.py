@@ -1,9 +1,12 @@
 """The faults that alerts are for. Each is a context: the fault holds inside of it, and is undone at its end."""
 
+import itertools
 import json
 import socket
 import struct
+import subprocess
 import threading
+import time
 import urllib.error
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +22,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.security.tls.dev_certificates import DAYS, make_dev_certificates
+from headrace.testing.process import BrokerProcess
+from headrace.wire import Cluster
+from tests.faults.prometheus import PrometheusProcess
 from tests.faults.strace import failing_syncs
 from tests.faults.testbed import Testbed
 from tests.waiting import until
@@ -285,11 +291,150 @@ def stopped_etcd(bed: Testbed) -> Iterator[None]:
 
 
 @contextmanager
+def slow_etcd(bed: Testbed) -> Iterator[None]:
+    """etcd stands still for most of the time, as on a disk that is too slow."""
+    etcd, stopping = bed.cluster.etcd, threading.Event()
+
+    def run() -> None:
+        while not stopping.is_set():
+            etcd.pause()
+            stopping.wait(1.5)
+            etcd.resume()
+            stopping.wait(0.1)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join()
+
+
+@contextmanager
+def etcd_without_space(bed: Testbed) -> Iterator[None]:
+    """etcd has used up its quota and takes no writes: when the controller stops, no other broker can become it."""
+    etcd = bed.cluster.etcd
+    with Cluster(bed.cluster.bootstrap) as cluster:
+        controller = cluster.describe().controller
+    for number in range(1000):
+        if "space exceeded" in etcd_put(bed, f"/ballast/{number}", "x" * (1 << 20)):
+            break
+    bed.cluster.kill(controller)
+    yield
+    etcd.ctl("del", "--prefix", "/ballast/")
+    revision = json.loads(etcd.ctl("endpoint", "status", "--write-out=json"))[0]["Status"]["header"]["revision"]
+    etcd.ctl("compact", str(revision))
+    etcd.ctl("defrag")
+    etcd.ctl("alarm", "disarm")
+    bed.cluster.start_broker(controller)
+    bed.cluster.await_in_sync()
+
+
+def etcd_put(bed: Testbed, key: str, value: str) -> str:
+    """What etcdctl prints."""
+    command = ["etcdctl", f"--endpoints={bed.cluster.etcd.endpoint}", "put", key]
+    done = subprocess.run(command, input=value, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+@contextmanager
 def hanging_broker(bed: Testbed) -> Iterator[None]:
     """SIGSTOP, for less than its session."""
     bed.cluster.pause(2)
     yield
     bed.cluster.resume(2)
+
+
+@contextmanager
+def stalled_broker(bed: Testbed) -> Iterator[None]:
+    """A broker that had no processor for two seconds."""
+    bed.cluster.pause(1)
+    time.sleep(2)
+    bed.cluster.resume(1)
+    yield
+
+
+@contextmanager
+def filling_disk(bed: Testbed) -> Iterator[None]:
+    """Something writes to the disk of one broker, slowly."""
+    stopping = threading.Event()
+    ballast = bed.data_dir(SMALL_DISK_BROKER).parent / "slowly"
+
+    def run() -> None:
+        with ballast.open("wb", buffering=0) as file:
+            while not stopping.wait(1.0):
+                file.write(bytes(50_000))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join()
+        ballast.unlink()
+
+
+def report(bed: Testbed, pipeline: str, state: str, **fields: object) -> None:
+    """What a pipeline reports, as `pipelines/report` sends it."""
+    body = json.dumps({"instance": "one", "state": state, **fields}).encode()
+    url = f"{bed.cluster.brokers[1].http_url}/api/v1/pipelines/{pipeline}/report"
+    with OPENER.open(Request(url, body, {"Content-Type": "application/json"}), timeout=30) as answer:
+        assert answer.status == 200
+
+
+def forget(bed: Testbed, pipeline: str) -> None:
+    url = f"{bed.cluster.brokers[1].http_url}/api/v1/pipelines/{pipeline}"
+    OPENER.open(Request(url, method="DELETE", headers={"Content-Type": "application/json"}), timeout=30).close()
+
+
+@contextmanager
+def failed_pipeline(bed: Testbed) -> Iterator[None]:
+    report(bed, "revenue", "failed", is_final=True, last_error="column amount does not exist")
+    yield
+    forget(bed, "revenue")
+
+
+@contextmanager
+def restarting_pipeline(bed: Testbed) -> Iterator[None]:
+    """A pipeline whose supervisor starts it again and again."""
+    stopping = threading.Event()
+
+    def run() -> None:
+        for restarts in itertools.count():
+            report(bed, "flaky", "restarting", restarts=restarts, last_error="connection refused")
+            if stopping.wait(2.0):
+                return
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join()
+    report(bed, "flaky", "stopped", is_final=True)
+    forget(bed, "flaky")
+
+
+@contextmanager
+def silent_pipeline(bed: Testbed) -> Iterator[None]:
+    """The process of a pipeline was killed."""
+    report(bed, "gone", "running")
+    yield
+    report(bed, "gone", "stopped", is_final=True)
+
+
+@contextmanager
+def insecure_broker(watcher: PrometheusProcess, bed: Testbed) -> Iterator[None]:
+    """One more broker, open to the network."""
+    brokers = [each.http_url for each in bed.cluster.brokers.values()]
+    settings = {"insecure": True, "http.listen": "127.0.0.1:0"}
+    with BrokerProcess(bed.folder / "open", host="0.0.0.0", settings=settings) as one:
+        watcher.set_targets([*brokers, one.http_url])
+        yield
+        watcher.set_targets(brokers)
 
 
 def get(url: str, path: str) -> str:

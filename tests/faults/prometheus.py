@@ -16,8 +16,8 @@ from headrace.testing.child import ChildProcess
 from headrace.testing.etcd import free_port
 
 _OPENER = build_opener(ProxyHandler({}))
-SCALE = 0.01
-"""By which the waits of the rules are shortened: minutes become seconds."""
+LONGEST_S = 2.0
+"""The waits of the rules are shortened to this."""
 
 
 def is_installed() -> bool:
@@ -46,7 +46,7 @@ class PrometheusProcess(ChildProcess):
         folder.mkdir()
         self._folder = folder
         self.port = free_port()
-        (folder / "alerts.yml").write_text(alert_rules(scale=SCALE))
+        (folder / "alerts.yml").write_text(alert_rules(longest_s=LONGEST_S))
         self.set_targets(targets)
         (folder / "prometheus.yml").write_text(
             f"""\

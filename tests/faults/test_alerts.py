@@ -5,18 +5,19 @@ Three brokers, one of them on a small disk. Faults that do not disturb each othe
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import NamedTuple
 
 import pytest
 
 from headrace.monitor.health.alert_rules import ABSENT, UNREACHABLE
-from headrace.monitor.health.rules import BY_ID
+from headrace.monitor.health.rules import BY_ID, RULES
 from tests.faults import alert_faults as faults
 from tests.faults import prometheus
 from tests.faults.mounts import small_disk
 from tests.faults.prometheus import Firing, PrometheusProcess
 from tests.faults.testbed import Testbed
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = [
     pytest.mark.skipif(not prometheus.is_installed(), reason="Prometheus is not installed"),
@@ -57,6 +58,7 @@ QUIET: Held = {
     faults.clock_ahead: [alert("clock_skew", "warning", "broker 2")],
     faults.used_up_budget: [alert("request_budget", "warning", "broker 1")],
     faults.expiring_certificate: [alert("certificate", "critical")],
+    faults.failed_pipeline: [alert("pipeline_failed", "critical", "revenue")],
 }
 """Faults after which brokers go on, and whose alerts end within seconds."""
 
@@ -69,6 +71,25 @@ HARD: Held = {
         Expected(UNREACHABLE, "critical", ""),
     ],
 }
+
+LASTING: Held = {
+    faults.dead_letters: [alert("dead_letters", "warning", "jobs-dead")],
+    faults.failing_logins: [alert("login_failures", "warning", "broker 1")],
+    faults.restarting_pipeline: [alert("pipeline_restarting", "warning", "flaky")],
+    faults.silent_pipeline: [alert("pipeline_silent", "warning", "gone")],
+    faults.stalled_broker: [alert("event_loop_lag", "warning", "broker 1")],
+    faults.filling_disk: [alert("disk_filling", "critical", "broker 3")],
+}
+"""Faults whose alerts begin or end after minutes."""
+
+HARDER: tuple[Held, ...] = (
+    {faults.failed_disk: [alert("data_dir_failed", "critical", "broker 2")]},
+    {faults.stopped_etcd: [alert("store_unreachable", "critical", "broker 1")]},
+    {faults.slow_etcd: [alert("store_slow", "warning", "broker 1")]},
+    {faults.etcd_without_space: [alert("no_controller", "critical")]},
+    {faults.hanging_broker: [alert("broker_silent", "warning", "broker 2")]},
+)
+"""Faults that hold one after the other."""
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +111,7 @@ def watcher(bed: Testbed) -> Iterator[PrometheusProcess]:
     with PrometheusProcess(bed.folder / "prometheus", []) as one:
         until(lambda: {*one.firing()} == {ABSENT}, lambda: f"{ABSENT} fires; {one.firing()} do")
         one.set_targets(broker.http_url for broker in bed.cluster.brokers.values())
-        until(lambda: not one.firing(), lambda: f"{one.firing()} end")
-        assert len(one.query("up == 1")) == 3
+        until(lambda: len(one.query("up == 1")) == 3 and not one.firing(), lambda: f"{one.firing()} end")
         yield one
 
 
@@ -105,7 +125,7 @@ def _matches(expected: Expected, found: Firing) -> bool:
 
 
 @contextmanager
-def holding(bed: Testbed, watcher: PrometheusProcess, held: Held) -> Iterator[None]:
+def holding(bed: Testbed, watcher: PrometheusProcess, held: Held, timeout_s: float = PATIENCE_S) -> Iterator[None]:
     """Inside of it all of these faults hold, and their alerts fire."""
     wanted = {expected for each in held.values() for expected in each}
     with ExitStack() as stack:
@@ -114,19 +134,48 @@ def holding(bed: Testbed, watcher: PrometheusProcess, held: Held) -> Iterator[No
         until(
             lambda: not _missing(watcher, wanted),
             lambda: f"{_missing(watcher, wanted)} fire; {watcher.firing()} do",
+            timeout_s,
         )
         yield
 
 
-def await_only(watcher: PrometheusProcess, held: Held) -> None:
+def await_only(watcher: PrometheusProcess, held: Held, timeout_s: float = PATIENCE_S) -> None:
     """Wait until no alert fires but those of these faults."""
     allowed = {expected.alert for each in held.values() for expected in each}
-    until(lambda: {*watcher.firing()} <= allowed, lambda: f"{ {*watcher.firing()} - allowed } end")
+    until(lambda: {*watcher.firing()} <= allowed, lambda: f"{ {*watcher.firing()} - allowed } end", timeout_s)
 
 
 def test_alerts_fire_for_their_faults_and_end(bed: Testbed, watcher: PrometheusProcess) -> None:
-    with holding(bed, watcher, QUIET):
-        await_only(watcher, QUIET)
+    quiet: Held = {
+        **QUIET,
+        partial(faults.insecure_broker, watcher): [alert("insecure_listener", "warning", "broker 0")],
+    }
+    with holding(bed, watcher, quiet):
+        await_only(watcher, quiet)
     with holding(bed, watcher, HARD):
         await_only(watcher, HARD)
     await_only(watcher, {})
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_alerts_of_faults_that_last_fire_and_end(bed: Testbed, watcher: PrometheusProcess) -> None:
+    with holding(bed, watcher, LASTING, 900.0):
+        pass
+    await_only(watcher, {}, 1500.0)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("held", HARDER, ids=lambda held: next(iter(held)).__name__)
+def test_alerts_of_faults_one_by_one(bed: Testbed, watcher: PrometheusProcess, held: Held) -> None:
+    with holding(bed, watcher, held, 300.0):
+        pass
+    await_only(watcher, {}, 600.0)
+
+
+def test_every_rule_has_a_fault() -> None:
+    """The upgrade that is not finished has a test of its own."""
+    tried = {each.alert for held in (QUIET, HARD, LASTING, *HARDER) for found in held.values() for each in found}
+    tried |= {BY_ID["insecure_listener"].alert, BY_ID["feature_level"].alert}
+    assert tried == {rule.alert for rule in RULES} | {UNREACHABLE}

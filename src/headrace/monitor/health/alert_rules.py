@@ -17,6 +17,7 @@ METRIC_HELP = "1 for each problem of `headrace health`, by its kind, severity an
 JOB = "headrace"
 UNREACHABLE, UNREACHABLE_AFTER_S = "HeadraceUnreachable", 60.0
 ABSENT, ABSENT_AFTER_S = "HeadraceAbsent", 300.0
+_NEVER_S = float("inf")
 
 _HEAD = """\
 # Alerts for Headrace: one for each kind of problem that `headrace health` knows, and two for brokers that Prometheus
@@ -27,21 +28,26 @@ groups:
 """
 
 
-def alert_rules(*, scale: float = 1.0) -> str:
-    """The rules file. `scale` multiplies every `for`: tests do not wait for minutes."""
-    return _HEAD + "\n".join(_lines(scale)) + "\n"
+def alert_rules(*, longest_s: float = _NEVER_S) -> str:
+    """The rules file. No `for` is longer than `longest_s`: tests do not wait for minutes."""
+    return _HEAD + "\n".join(_lines(longest_s)) + "\n"
 
 
-def _lines(scale: float) -> Iterator[str]:
+def _lines(longest_s: float) -> Iterator[str]:
     for rule in RULES:
         expression = f'max without (instance) ({METRIC}{{id="{rule.id}"}}) > 0'
         yield from _alert(
-            rule.alert, expression, rule.alert_after_s * scale, "{{ $labels.severity }}", _summary(rule), _advice(rule)
+            rule.alert,
+            expression,
+            min(rule.alert_after_s, longest_s),
+            "{{ $labels.severity }}",
+            _summary(rule),
+            _advice(rule),
         )
     yield from _alert(
         UNREACHABLE,
         f'up{{job="{JOB}"}} == 0',
-        UNREACHABLE_AFTER_S * scale,
+        min(UNREACHABLE_AFTER_S, longest_s),
         "critical",
         "A broker cannot be scraped: {{ $labels.instance }}",
         "It is down, or Prometheus may not read /metrics. Look at `headrace cluster status` and at the error on "
@@ -50,7 +56,7 @@ def _lines(scale: float) -> Iterator[str]:
     yield from _alert(
         ABSENT,
         f'absent(up{{job="{JOB}"}})',
-        ABSENT_AFTER_S * scale,
+        min(ABSENT_AFTER_S, longest_s),
         "critical",
         "Prometheus has no broker to scrape",
         f'Name the brokers under the job "{JOB}" of prometheus.yml.',
@@ -70,16 +76,12 @@ def _alert(name: str, expression: str, after_s: float, severity: str, summary: s
     yield f"      - alert: {name}"
     yield f"        expr: {json.dumps(expression)}"
     if after_s:
-        yield f"        for: {_duration(after_s)}"
+        yield f"        for: {after_s:.0f}s"
     yield "        labels:"
     yield f"          severity: {json.dumps(severity)}"
     yield "        annotations:"
     yield f"          summary: {json.dumps(summary)}"
     yield f"          description: {json.dumps(description)}"
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f}s" if seconds >= 1 and seconds == int(seconds) else f"{seconds * 1000:.0f}ms"
 
 
 if __name__ == "__main__":
