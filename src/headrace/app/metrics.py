@@ -66,6 +66,8 @@ class BrokerMetrics:
         lag.start()
         undo.callback(lag.stop)
         health.source.loop_lag_s = lag.worst_s
+        if self.store is not None:
+            health.source.store_calls = self.store.answered
         services.monitor.set_loop_lag(lag.worst_s)
         services.monitor.set_connection_count(lambda: sum(self._listeners().connections.values()))
         scraper, omitted = Scraper(time.monotonic), OmittedSeries()

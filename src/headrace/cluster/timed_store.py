@@ -24,6 +24,11 @@ class TimedStore:
         self.last_s: float | None = None
         """How long the last call took that was answered."""
 
+    def answered(self) -> tuple[int, float]:
+        """How many calls were answered, and how many seconds that took in sum."""
+        times = self.times.values()
+        return sum(each.count for each in times), sum(each.total for each in times)
+
     async def _timed(self, operation: str, call: Awaitable[T]) -> T:
         began_s = self._now_s()
         try:

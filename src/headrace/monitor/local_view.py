@@ -180,6 +180,7 @@ class LocalView:
             deleted_per_s=deleted,
             trend=trend(self._history.last(QUEUE, partition.topic, "oldest_age_s", TREND_POINTS, wall_ms)),
             size_bytes=partition.log.size_bytes,
+            last_received_ms=host.messages.last_received_ms,
         )
 
     # -- share groups

@@ -34,7 +34,7 @@ from headrace.monitor.calls import (
     MonitorCall,
 )
 from headrace.monitor.cluster_view import ClusterView
-from headrace.monitor.health.problem import Problem
+from headrace.monitor.health.problem import HealthProblem
 from headrace.monitor.history import History, merge_histories
 from headrace.monitor.lag import LagBook
 from headrace.monitor.latency import RequestSample
@@ -124,7 +124,7 @@ class Monitor:
             "transactions": Section(self._local.transactions, clock),
             "problems": Section(self._own_problems, clock),
         }
-        self.find_problems: Callable[[], list[Problem]] = list
+        self.find_problems: Callable[[], list[HealthProblem]] = list
         """The problems that this broker sees, set once its health is checked."""
         self._sampler = Sampler(
             clock=clock,
@@ -221,11 +221,11 @@ class Monitor:
         """What this broker has and does."""
         return await self._own_totals()
 
-    async def problems(self) -> list[Problem]:
+    async def problems(self) -> list[HealthProblem]:
         """The problems that each broker sees; some are seen by several."""
         return await self._problems.get()
 
-    async def _own_problems(self) -> list[Problem]:
+    async def _own_problems(self) -> list[HealthProblem]:
         return self.find_problems()
 
     # -- topics

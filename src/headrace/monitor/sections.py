@@ -8,7 +8,7 @@ import msgspec
 
 from headrace.monitor.cached import Cached
 from headrace.monitor.calls import PAGE_BYTES, PAGES_MAX, RowsPage
-from headrace.monitor.health.problem import Problem
+from headrace.monitor.health.problem import HealthProblem
 from headrace.monitor.loop_slices import sliced
 from headrace.monitor.snapshots import GroupStat, LedTopic, QueueStat, SharePartitionStat, TransactionStat
 from headrace.runtime.clock import Clock
@@ -25,7 +25,7 @@ ROW_TYPES: dict[str, type] = {
     "shares": SharePartitionStat,
     "queues": QueueStat,
     "transactions": TransactionStat,
-    "problems": Problem,
+    "problems": HealthProblem,
 }
 
 _encode = msgspec.msgpack.Encoder().encode

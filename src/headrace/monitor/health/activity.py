@@ -58,7 +58,7 @@ class StallBook:
         return facts
 
 
-class QueueCounts(NamedTuple):
+class QueueLook(NamedTuple):
     """A queue as it is now."""
 
     queue: str
@@ -84,7 +84,7 @@ class QueueBook:
     def __init__(self) -> None:
         self._queues: dict[str, _Queue] = {}
 
-    def update(self, queues: Iterable[QueueCounts], now_s: float) -> list[QueueFact]:
+    def update(self, queues: Iterable[QueueLook], now_s: float) -> list[QueueFact]:
         seen: dict[str, _Queue] = {}
         facts = []
         for counts in queues:
@@ -132,3 +132,19 @@ class EventWindow:
     def count(self, now_s: float) -> int:
         oldest = (now_s - self._window_s) / self._slot_s
         return sum(count for slot, count in self._slots if slot > oldest - 1)
+
+
+class MeanWindow:
+    """The mean of what was measured in the last minute, from counters that only grow."""
+
+    def __init__(self, window_s: float = 60.0, samples_max: int = 32) -> None:
+        self._window_s = window_s
+        self._samples: deque[tuple[float, int, float]] = deque(maxlen=samples_max)
+
+    def mean(self, now_s: float, count: int, total: float) -> float | None:
+        """The mean since the oldest sample of the window; None if nothing was measured since."""
+        self._samples.append((now_s, count, total))
+        while len(self._samples) > 1 and self._samples[1][0] <= now_s - self._window_s:
+            self._samples.popleft()
+        _, count_then, total_then = self._samples[0]
+        return (total - total_then) / (count - count_then) if count > count_then else None

@@ -36,14 +36,8 @@ def alert_rules(*, longest_s: float = _NEVER_S) -> str:
 def _lines(longest_s: float) -> Iterator[str]:
     for rule in RULES:
         expression = f'max without (instance) ({METRIC}{{id="{rule.id}"}}) > 0'
-        yield from _alert(
-            rule.alert,
-            expression,
-            min(rule.alert_after_s, longest_s),
-            "{{ $labels.severity }}",
-            _summary(rule),
-            _advice(rule),
-        )
+        after_s = min(rule.alert_after_s, longest_s)
+        yield from _alert(rule.alert, expression, after_s, "{{ $labels.severity }}", _summary(rule), _advice(rule))
     yield from _alert(
         UNREACHABLE,
         f'up{{job="{JOB}"}} == 0',

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 from headrace.monitor.health import rules
 from headrace.monitor.health.facts import DiskFacts, HealthFacts
-from headrace.monitor.health.problem import Problem, Severity
+from headrace.monitor.health.problem import HealthProblem, Severity
 from headrace.monitor.health.report import bounded, duration, problem, size
 
 _PAGE = "cluster"
 
 
-def broker_problems(facts: HealthFacts) -> Iterator[Problem]:
+def broker_problems(facts: HealthFacts) -> Iterator[HealthProblem]:
     yield from _store(facts)
     if facts.failure:
         yield _of_broker(
@@ -28,12 +28,12 @@ def broker_problems(facts: HealthFacts) -> Iterator[Problem]:
         )
 
 
-def _of_broker(facts: HealthFacts, rule: str, text: str, severity: Severity | None = None) -> Problem:
+def _of_broker(facts: HealthFacts, rule: str, text: str, severity: Severity | None = None) -> HealthProblem:
     subject = f"broker {facts.broker_id}"
     return problem(rule, f"Broker {facts.broker_id} {text}", severity=severity, subject=subject, page=_PAGE)
 
 
-def _store(facts: HealthFacts) -> Iterator[Problem]:
+def _store(facts: HealthFacts) -> Iterator[HealthProblem]:
     store = facts.store
     if not store.is_reachable:
         yield _of_broker(facts, "store_unreachable", f"cannot reach {store.kind}: topics and leaders cannot change.")
@@ -45,7 +45,7 @@ def _store(facts: HealthFacts) -> Iterator[Problem]:
         )
 
 
-def _disk(facts: HealthFacts, disk: DiskFacts) -> Iterator[Problem]:
+def _disk(facts: HealthFacts, disk: DiskFacts) -> Iterator[HealthProblem]:
     free = disk.free_bytes / disk.total_bytes if disk.total_bytes else 1.0
     limit = facts.limits.disk_free_fraction
     if free < limit:
@@ -58,7 +58,7 @@ def _disk(facts: HealthFacts, disk: DiskFacts) -> Iterator[Problem]:
         yield _of_broker(facts, "disk_filling", text, severity)
 
 
-def _load(facts: HealthFacts) -> Iterator[Problem]:
+def _load(facts: HealthFacts) -> Iterator[HealthProblem]:
     if facts.loop_lag_s >= rules.LOOP_LAG_S:
         severity: Severity = "critical" if facts.loop_lag_s >= rules.LOOP_LAG_CRITICAL_S else "warning"
         text = f"is overloaded: its event loop was held up for {facts.loop_lag_s:.1f} s within the last minute."
@@ -70,7 +70,7 @@ def _load(facts: HealthFacts) -> Iterator[Problem]:
         yield _of_broker(facts, "login_failures", f"refused {facts.login_failures:,} logins in the last minute.")
 
 
-def _certificates(facts: HealthFacts) -> Iterator[Problem]:
+def _certificates(facts: HealthFacts) -> Iterator[HealthProblem]:
     for certificate in facts.certificates:
         left_s = certificate.left_s
         if left_s >= rules.CERTIFICATE_WARNING_S:
@@ -85,7 +85,7 @@ def _certificates(facts: HealthFacts) -> Iterator[Problem]:
         )
 
 
-def _clocks(facts: HealthFacts) -> Iterator[Problem]:
+def _clocks(facts: HealthFacts) -> Iterator[HealthProblem]:
     for broker, ahead_s in sorted(facts.clock_skews.items()):
         if abs(ahead_s) <= rules.CLOCK_SKEW_S:
             continue

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 
 from headrace.monitor.health.facts import ClusterFacts, HealthFacts, PartitionCounts
-from headrace.monitor.health.problem import Problem
+from headrace.monitor.health.problem import HealthProblem
 from headrace.monitor.health.report import bounded, counted, problem
 
 _PAGE = "cluster"
 
 
-def cluster_problems(facts: HealthFacts) -> Iterator[Problem]:
+def cluster_problems(facts: HealthFacts) -> Iterator[HealthProblem]:
     cluster = facts.cluster
     yield from bounded(_down(cluster), "brokers are down")
     yield from bounded(_silent(facts), "brokers do not answer")
@@ -30,7 +30,7 @@ def cluster_problems(facts: HealthFacts) -> Iterator[Problem]:
         )
 
 
-def _down(cluster: ClusterFacts) -> Iterator[Problem]:
+def _down(cluster: ClusterFacts) -> Iterator[HealthProblem]:
     for broker in cluster.down:
         yield problem(
             "broker_down",
@@ -40,7 +40,7 @@ def _down(cluster: ClusterFacts) -> Iterator[Problem]:
         )
 
 
-def _silent(facts: HealthFacts) -> Iterator[Problem]:
+def _silent(facts: HealthFacts) -> Iterator[HealthProblem]:
     for broker in facts.silent:
         yield problem(
             "broker_silent",
@@ -50,7 +50,7 @@ def _silent(facts: HealthFacts) -> Iterator[Problem]:
         )
 
 
-def _offline(topics: Sequence[PartitionCounts]) -> Iterator[Problem]:
+def _offline(topics: Sequence[PartitionCounts]) -> Iterator[HealthProblem]:
     for topic, count, example in topics:
         verb = "has" if count == 1 else "have"
         yield problem(
@@ -62,7 +62,7 @@ def _offline(topics: Sequence[PartitionCounts]) -> Iterator[Problem]:
         )
 
 
-def _under_min_isr(topics: Sequence[PartitionCounts]) -> Iterator[Problem]:
+def _under_min_isr(topics: Sequence[PartitionCounts]) -> Iterator[HealthProblem]:
     for topic, count, example in topics:
         verb = "has" if count == 1 else "have"
         yield problem(
@@ -74,7 +74,7 @@ def _under_min_isr(topics: Sequence[PartitionCounts]) -> Iterator[Problem]:
         )
 
 
-def _lacking(cluster: ClusterFacts) -> Iterator[Problem]:
+def _lacking(cluster: ClusterFacts) -> Iterator[HealthProblem]:
     for broker, count in sorted(cluster.lacking.items()):
         verb = "lacks" if count == 1 else "lack"
         yield problem(

@@ -6,13 +6,13 @@ Each rule says how long. A value that moves around its threshold therefore is on
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from headrace.monitor.health.problem import Problem, sorted_problems
+from headrace.monitor.health.problem import HealthProblem, sorted_problems
 from headrace.monitor.health.rules import BY_ID
 
 
 @dataclass(slots=True)
 class _Seen:
-    problem: Problem
+    problem: HealthProblem
     first_s: float
     last_s: float
     is_raised: bool = False
@@ -24,7 +24,7 @@ class ProblemHistory:
     def __init__(self) -> None:
         self._seen: dict[tuple[str, str], _Seen] = {}
 
-    def update(self, found: Iterable[Problem], now_s: float) -> list[Problem]:
+    def update(self, found: Iterable[HealthProblem], now_s: float) -> list[HealthProblem]:
         """The problems to show, after the checks have found these at this time."""
         for problem in found:
             seen = self._seen.get(problem.key)

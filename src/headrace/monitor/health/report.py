@@ -4,22 +4,24 @@ import shlex
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
-from headrace.monitor.health.problem import MAX_PER_RULE, Problem, Severity
+from headrace.monitor.health.problem import MAX_PER_RULE, HealthProblem, Severity
 from headrace.monitor.health.rules import BY_ID
 
 
-def problem(rule_id: str, sentence: str, *, severity: Severity | None = None, subject: str = "", page: str) -> Problem:
+def problem(
+    rule_id: str, sentence: str, *, severity: Severity | None = None, subject: str = "", page: str
+) -> HealthProblem:
     """A problem of a rule; without a `severity` the rule has only one."""
     rule = BY_ID[rule_id]
     advice = rule.action.replace("{subject}", shlex.quote(subject) if subject else rule.noun)
     link = f"/ui/{page}" + (f"/{quote(subject, safe='')}" if rule.noun and subject and page in _OWN_PAGES else "")
-    return Problem(rule.id, severity or rule.severities[0], sentence, advice, subject, link)
+    return HealthProblem(rule.id, severity or rule.severities[0], sentence, advice, subject, link)
 
 
 _OWN_PAGES = frozenset({"groups", "queues", "pipelines"})
 
 
-def bounded(problems: Iterable[Problem], plural: str) -> Iterator[Problem]:
+def bounded(problems: Iterable[HealthProblem], plural: str) -> Iterator[HealthProblem]:
     """The first problems of one kind; one more says how many others there are."""
     found = list(problems)
     yield from found[:MAX_PER_RULE]
@@ -28,7 +30,7 @@ def bounded(problems: Iterable[Problem], plural: str) -> Iterator[Problem]:
         advice = rule.action.replace("{subject}", rule.noun)
         severity = found[MAX_PER_RULE].severity
         page = found[0].link.split("/")[2]
-        yield Problem(rule.id, severity, f"{more:,} more {plural}.", advice, "", f"/ui/{page}")
+        yield HealthProblem(rule.id, severity, f"{more:,} more {plural}.", advice, "", f"/ui/{page}")
 
 
 def duration(seconds: float) -> str:

@@ -9,7 +9,7 @@ import logging
 
 from headrace.monitor.health.checks import problems
 from headrace.monitor.health.hysteresis import ProblemHistory
-from headrace.monitor.health.problem import HealthView, Problem, health_view
+from headrace.monitor.health.problem import HealthProblem, HealthView, health_view
 from headrace.monitor.health.source import HealthSource
 from headrace.monitor.monitor import Monitor
 from headrace.runtime.clock import Clock
@@ -27,13 +27,13 @@ class HealthService:
         self._monitor = monitor
         self._clock = clock
         self._history = ProblemHistory()
-        self._own: list[Problem] = []
+        self._own: list[HealthProblem] = []
         self._last_error = ""
         self._checked_ms = clock.monotonic_ms()
         monitor.find_problems = lambda: self._own
 
     @property
-    def own(self) -> list[Problem]:
+    def own(self) -> list[HealthProblem]:
         """The problems that this broker sees, as of the last check."""
         return self._own
 

@@ -9,7 +9,7 @@ from headrace.config.address import is_loopback
 from headrace.config.broker import BrokerSettings
 from headrace.model.ids import BrokerId
 from headrace.model.image import ClusterImage, TopicImage
-from headrace.monitor.health.activity import EventWindow, GroupLag, QueueBook, QueueCounts, StallBook
+from headrace.monitor.health.activity import EventWindow, GroupLag, MeanWindow, QueueBook, QueueLook, StallBook
 from headrace.monitor.health.facts import (
     CertificateFact,
     ClusterFacts,
@@ -59,6 +59,7 @@ class HealthSource:
         self._stalls = StallBook()
         self._queues = QueueBook()
         self._failed_logins = EventWindow()
+        self._store_mean = MeanWindow()
         self._restarts: dict[str, EventWindow] = {}
         self._restart_counts: dict[str, int] = {}
         self._budget_waits_since_s: float | None = None
@@ -68,7 +69,8 @@ class HealthSource:
         self.is_budget_used_up: Callable[[], bool] = lambda: False
         self.loop_lag_s: Callable[[], float] = lambda: 0.0
         """The longest time that the event loop was held up within the last minute."""
-        self.store_latency_ms: Callable[[], float | None] = lambda: None
+        self.store_calls: Callable[[], tuple[int, float]] = lambda: (0, 0.0)
+        """How many calls to the metadata store were answered, and how many seconds that took in sum."""
 
     def _logged_in(self, login: Login) -> None:
         if not login.has_succeeded:
@@ -139,9 +141,11 @@ class HealthSource:
 
     def store(self) -> StoreFacts:
         membership, metadata = self._parts.membership, self._metadata
+        mean_s = self._store_mean.mean(self._now_s, *self.store_calls())
+        latency_ms = None if mean_s is None else mean_s * 1000
         if membership is None:
-            return StoreFacts("sqlite", metadata.is_watching, self.store_latency_ms())
-        return StoreFacts("etcd", metadata.is_watching and membership.is_lease_live(), self.store_latency_ms())
+            return StoreFacts("sqlite", metadata.is_watching, latency_ms)
+        return StoreFacts("etcd", metadata.is_watching and membership.is_lease_live(), latency_ms)
 
     def _budget_wait_s(self, now_s: float) -> float:
         if not self.is_budget_used_up():
@@ -159,10 +163,10 @@ class HealthSource:
             if each.lag_messages
         ]
 
-    def _counts(self, queues: Sequence[QueueStat]) -> list[QueueCounts]:
+    def _counts(self, queues: Sequence[QueueStat]) -> list[QueueLook]:
         now_ms, dead_letter_queues = self._parts.clock.wall_ms(), self._scan.dead_letter_queues()
         return [
-            QueueCounts(
+            QueueLook(
                 each.queue,
                 each.visible,
                 each.visible + (each.in_flight or 0) + (each.delayed or 0),

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from headrace.monitor.health import rules
 from headrace.monitor.health.facts import HealthFacts, PipelineFact
-from headrace.monitor.health.problem import Problem
+from headrace.monitor.health.problem import HealthProblem
 from headrace.monitor.health.report import bounded, counted, duration, problem
 
 
-def work_problems(facts: HealthFacts) -> Iterator[Problem]:
+def work_problems(facts: HealthFacts) -> Iterator[HealthProblem]:
     yield from bounded(_stuck(facts), "groups are stuck")
     yield from bounded(_unattended_groups(facts), "groups without members fall behind")
     yield from bounded(_unattended_queues(facts), "queues have no consumer")
@@ -27,7 +27,7 @@ def work_problems(facts: HealthFacts) -> Iterator[Problem]:
     yield from bounded(silent, "pipelines do not report")
 
 
-def _stuck(facts: HealthFacts) -> Iterator[Problem]:
+def _stuck(facts: HealthFacts) -> Iterator[HealthProblem]:
     """The groups that are furthest behind first."""
     for group in sorted(facts.groups, key=lambda group: -group.lag_messages):
         if group.members and group.lag_growth > 0 and group.idle_s >= facts.limits.stuck_s:
@@ -40,7 +40,7 @@ def _stuck(facts: HealthFacts) -> Iterator[Problem]:
             )
 
 
-def _unattended_groups(facts: HealthFacts) -> Iterator[Problem]:
+def _unattended_groups(facts: HealthFacts) -> Iterator[HealthProblem]:
     for group in sorted(facts.groups, key=lambda group: -group.lag_messages):
         if not group.members and group.lag_growth > 0 and group.idle_s >= facts.limits.stuck_s:
             yield problem(
@@ -52,7 +52,7 @@ def _unattended_groups(facts: HealthFacts) -> Iterator[Problem]:
             )
 
 
-def _unattended_queues(facts: HealthFacts) -> Iterator[Problem]:
+def _unattended_queues(facts: HealthFacts) -> Iterator[HealthProblem]:
     for queue in sorted(facts.queues, key=lambda queue: -queue.oldest_age_s):
         if queue.available and min(queue.idle_s, queue.oldest_age_s) >= facts.limits.stuck_s:
             yield problem(
@@ -64,7 +64,7 @@ def _unattended_queues(facts: HealthFacts) -> Iterator[Problem]:
             )
 
 
-def _dead_letters(facts: HealthFacts) -> Iterator[Problem]:
+def _dead_letters(facts: HealthFacts) -> Iterator[HealthProblem]:
     for queue in sorted(facts.queues, key=lambda queue: -queue.dead_lettered):
         if queue.dead_lettered:
             verb = "was" if queue.dead_lettered == 1 else "were"
@@ -77,7 +77,7 @@ def _dead_letters(facts: HealthFacts) -> Iterator[Problem]:
             )
 
 
-def _transactions(facts: HealthFacts) -> Iterator[Problem]:
+def _transactions(facts: HealthFacts) -> Iterator[HealthProblem]:
     for transaction in sorted(facts.transactions, key=lambda each: -each.open_s):
         if transaction.open_s >= facts.limits.transaction_open_s:
             yield problem(
@@ -89,7 +89,7 @@ def _transactions(facts: HealthFacts) -> Iterator[Problem]:
             )
 
 
-def _failed(pipeline: PipelineFact) -> Problem:
+def _failed(pipeline: PipelineFact) -> HealthProblem:
     because = f": {pipeline.last_error}" if pipeline.last_error else "."
     return problem(
         "pipeline_failed",
@@ -99,7 +99,7 @@ def _failed(pipeline: PipelineFact) -> Problem:
     )
 
 
-def _restarting(pipeline: PipelineFact) -> Problem:
+def _restarting(pipeline: PipelineFact) -> HealthProblem:
     because = f"; the last error: {pipeline.last_error}" if pipeline.last_error else "."
     return problem(
         "pipeline_restarting",
@@ -110,7 +110,7 @@ def _restarting(pipeline: PipelineFact) -> Problem:
     )
 
 
-def _silent(pipeline: PipelineFact) -> Problem:
+def _silent(pipeline: PipelineFact) -> HealthProblem:
     return problem(
         "pipeline_silent",
         f"Pipeline {pipeline.pipeline} has not reported for {duration(pipeline.silent_s)}.",

@@ -1,6 +1,6 @@
 """Stalled groups, waiting messages, dead letters and counted events, over time."""
 
-from headrace.monitor.health.activity import EventWindow, GroupLag, QueueBook, QueueCounts, StallBook
+from headrace.monitor.health.activity import EventWindow, GroupLag, MeanWindow, QueueBook, QueueLook, StallBook
 from headrace.monitor.health.facts import GroupFact, QueueFact
 
 
@@ -24,8 +24,8 @@ def test_a_group_that_has_caught_up_is_forgotten():
     assert book.update([lag(7, 0.0)], 110.0) == [GroupFact("g", 1, 7, 0, 0.0)]
 
 
-def counts(available: int, *, stored: int = 0, received: float | None = None, is_dead: bool = False) -> QueueCounts:
-    return QueueCounts("q", available, stored or available, 400.0, received, is_dead)
+def counts(available: int, *, stored: int = 0, received: float | None = None, is_dead: bool = False) -> QueueLook:
+    return QueueLook("q", available, stored or available, 400.0, received, is_dead)
 
 
 def test_a_queue_waits_from_the_first_look_at_waiting_messages():
@@ -55,3 +55,13 @@ def test_events_of_the_last_minute_are_counted():
     assert 600 <= window.count(99.0) <= 650
     assert window.count(130.0) < 400
     assert window.count(200.0) == 0
+
+
+def test_the_mean_is_that_of_the_last_minute():
+    window = MeanWindow()
+    assert window.mean(0.0, 10, 100.0) is None
+    assert window.mean(30.0, 20, 101.0) == 0.1
+    assert window.mean(60.0, 20, 101.0) == 0.1
+    assert window.mean(89.0, 22, 103.0) == 0.25
+    assert window.mean(95.0, 22, 103.0) == 1.0, "only what was measured since the sample at 30 s"
+    assert window.mean(200.0, 22, 103.0) is None

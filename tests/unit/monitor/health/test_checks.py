@@ -21,7 +21,7 @@ from headrace.monitor.health.facts import (
     StoreFacts,
     TransactionFact,
 )
-from headrace.monitor.health.problem import MAX_PER_RULE, SEVERITIES, Problem, health_view, status_of, summary
+from headrace.monitor.health.problem import MAX_PER_RULE, SEVERITIES, HealthProblem, health_view, status_of, summary
 from headrace.monitor.health.rules import RULES
 
 GIB = 2**30
@@ -169,8 +169,8 @@ def test_the_summary_names_the_worst_and_counts_the_others():
 def test_the_same_problem_seen_by_two_brokers_is_one():
     view = health_view(
         [
-            Problem("clock_skew", "warning", "seen by 1", "", "broker 2", ""),
-            Problem("clock_skew", "critical", "seen by 3", "", "broker 2", ""),
+            HealthProblem("clock_skew", "warning", "seen by 1", "", "broker 2", ""),
+            HealthProblem("clock_skew", "critical", "seen by 3", "", "broker 2", ""),
         ]
     )
     assert [(each.severity, each.sentence) for each in view.problems] == [("critical", "seen by 3")]

@@ -1,11 +1,11 @@
 """A problem is shown when it lasts, and cleared when it has been gone for a while."""
 
 from headrace.monitor.health.hysteresis import ProblemHistory
-from headrace.monitor.health.problem import Problem
+from headrace.monitor.health.problem import HealthProblem
 from headrace.monitor.health.rules import BY_ID
 
-DOWN = Problem("broker_down", "critical", "Broker 3 is down.", "", "broker 3")
-LACKING = Problem("under_replicated", "warning", "1 partition", "", "broker 3")
+DOWN = HealthProblem("broker_down", "critical", "Broker 3 is down.", "", "broker 3")
+LACKING = HealthProblem("under_replicated", "warning", "1 partition", "", "broker 3")
 RAISE_S, CLEAR_S = BY_ID["under_replicated"].raise_after_s, BY_ID["under_replicated"].clear_after_s
 
 
@@ -44,5 +44,5 @@ def test_a_value_at_the_threshold_does_not_flap():
 def test_the_latest_words_are_shown():
     history = ProblemHistory()
     history.update([DOWN], 0.0)
-    worse = Problem("broker_down", "critical", "Still down.", "", "broker 3")
+    worse = HealthProblem("broker_down", "critical", "Still down.", "", "broker 3")
     assert history.update([worse], 5.0) == [worse]
