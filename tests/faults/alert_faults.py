@@ -317,9 +317,12 @@ def etcd_without_space(bed: Testbed) -> Iterator[None]:
     etcd = bed.cluster.etcd
     with Cluster(bed.cluster.bootstrap) as cluster:
         controller = cluster.describe().controller
-    for number in range(1000):
-        if "space exceeded" in etcd_put(bed, f"/ballast/{number}", "x" * (1 << 20)):
-            break
+    etcd.kill()
+    etcd.args.append(f"--quota-backend-bytes={20 << 20}")
+    etcd.start()
+    bed.cluster.await_ready()
+    number = itertools.count()
+    until(lambda: "space exceeded" in etcd_put(bed, f"/ballast/{next(number)}", "x" * (1 << 20)), "etcd is full")
     bed.cluster.kill(controller)
     yield
     etcd.ctl("del", "--prefix", "/ballast/")
@@ -327,6 +330,7 @@ def etcd_without_space(bed: Testbed) -> Iterator[None]:
     etcd.ctl("compact", str(revision))
     etcd.ctl("defrag")
     etcd.ctl("alarm", "disarm")
+    etcd.args.pop()
     bed.cluster.start_broker(controller)
     bed.cluster.await_in_sync()
 

@@ -16,7 +16,7 @@ MAX_PER_RULE = 10
 """How many problems of one kind are listed one by one; one more stands for the others."""
 
 
-class Problem(msgspec.Struct, frozen=True, array_like=True):
+class HealthProblem(msgspec.Struct, frozen=True, array_like=True):
     """A problem, as the HTTP API, the command line and the calls between brokers carry it. New fields go to the end."""
 
     id: str
@@ -61,19 +61,19 @@ class _Order(NamedTuple):
     subject: str
 
 
-def sorted_problems(problems: Iterable[Problem]) -> list[Problem]:
+def sorted_problems(problems: Iterable[HealthProblem]) -> list[HealthProblem]:
     """The worst first; of two with the same key, the worse one."""
-    best: dict[tuple[str, str], Problem] = {}
+    best: dict[tuple[str, str], HealthProblem] = {}
     for problem in sorted(problems, key=_order):
         best.setdefault(problem.key, problem)
     return [*best.values()]
 
 
-def _order(problem: Problem) -> _Order:
+def _order(problem: HealthProblem) -> _Order:
     return _Order(SEVERITIES.index(problem.severity), problem.id, problem.subject)
 
 
-def health_view(problems: Iterable[Problem]) -> HealthView:
+def health_view(problems: Iterable[HealthProblem]) -> HealthView:
     ordered = sorted_problems(problems)
     views = [
         ProblemView(each.id, each.severity, each.sentence, each.advice, each.subject, each.link) for each in ordered
@@ -81,13 +81,13 @@ def health_view(problems: Iterable[Problem]) -> HealthView:
     return HealthView(status_of(ordered), summary(ordered), views)
 
 
-def status_of(problems: Iterable[Problem]) -> HealthStatus:
+def status_of(problems: Iterable[HealthProblem]) -> HealthStatus:
     """A cluster that has only information to show is ok."""
     severities = {problem.severity for problem in problems}
     return "critical" if "critical" in severities else "warning" if "warning" in severities else "ok"
 
 
-def summary(problems: Sequence[Problem]) -> str:
+def summary(problems: Sequence[HealthProblem]) -> str:
     """One sentence on the health of a cluster: its worst problem, and how many more there are."""
     serious = [problem for problem in sorted_problems(problems) if problem.severity != "info"]
     if not serious:
