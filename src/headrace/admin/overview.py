@@ -9,11 +9,13 @@ import msgspec
 from headrace.admin.cluster import BrokerView, DiskView, broker_view, disk_view
 from headrace.admin.groups import GroupEntry, group_entry
 from headrace.admin.history import HistoryView, history_of
+from headrace.admin.pipelines import shown_pipelines
 from headrace.admin.queues import QueueEntry, queue_entry, shown_queues
 from headrace.admin.routes import Access, AdminReply, AdminRequest, RouteNeed, route
 from headrace.model.acls import AclOperation, ResourceType
 from headrace.monitor.health.problem import HealthView
 from headrace.monitor.merge import oldest_queues, worst_groups
+from headrace.monitor.pipelines.entries import PipelineEntry, worst_pipelines
 from headrace.monitor.snapshots import Overview
 
 SHOWN_CLUSTER = RouteNeed(AclOperation.DESCRIBE, access=Access.SHOWN)
@@ -52,6 +54,8 @@ class OverviewView(msgspec.Struct, frozen=True):
     offline: int | None
     without_data: list[int]
     """Brokers that have not answered: their part of the figures is missing."""
+    pipelines: list[PipelineEntry] = []
+    """The five that need attention most: failed and silent ones first, then those farthest behind."""
 
 
 @route("GET", "/overview", needs=SHOWN_CLUSTER, answer=OverviewView)
@@ -78,6 +82,7 @@ async def show_overview(request: AdminRequest) -> AdminReply:
             under_replicated=found.under_replicated if may_see else None,
             offline=found.offline if may_see else None,
             without_data=found.without_data if may_see else [],
+            pipelines=worst_pipelines(await shown_pipelines(request)),
         )
     )
 

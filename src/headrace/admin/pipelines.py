@@ -14,6 +14,7 @@ from headrace.admin.errors import AdminError, forbidden
 from headrace.admin.pages import Listing, Page, PageQuery
 from headrace.admin.routes import Access, AdminReply, AdminRequest, RouteNeed, route
 from headrace.model.acls import AclOperation, ResourceType
+from headrace.model.errors import CoordinatorError, PeerUnavailable
 from headrace.model.pipeline_report import NAME, DesiredState, PipelineReport, ReportAnswer, group_of
 from headrace.monitor.pipelines.entries import PipelineDetail, PipelineEntry
 
@@ -38,8 +39,19 @@ async def list_pipelines(request: AdminRequest) -> AdminReply:
     """The pipelines that have reported to the cluster."""
     query = request.query(PageQuery)
     found = await request.services.pipelines.list()
-    shown = [each for each in found if request.shows(_GROUP, group_of(each.name))]
-    return AdminReply(_PIPELINES.page(shown, query))
+    return AdminReply(_PIPELINES.page(_shown(request, found), query))
+
+
+async def shown_pipelines(request: AdminRequest) -> list[PipelineEntry]:
+    """The pipelines that the person may see; none while the broker that has them does not answer."""
+    try:
+        return _shown(request, await request.services.pipelines.list())
+    except (CoordinatorError, PeerUnavailable):
+        return []
+
+
+def _shown(request: AdminRequest, found: list[PipelineEntry]) -> list[PipelineEntry]:
+    return [each for each in found if request.shows(_GROUP, group_of(each.name))]
 
 
 @route("GET", "/pipelines/{pipeline}", needs=DESCRIBE_PIPELINE, answer=PipelineDetail)

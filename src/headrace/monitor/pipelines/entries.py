@@ -139,3 +139,16 @@ def _fields(name: str, stored: StoredPipeline, silent_s: float) -> dict[str, Any
         "can_stop": listens and stored.desired_now == "running" and report.state in _BUSY,
         "reported_ms": stored.reported_ms,
     }
+
+
+_ATTENTION = ("failed", "not-reporting", "restarting")
+
+
+def worst_pipelines(found: list[PipelineEntry], most: int = 5) -> list[PipelineEntry]:
+    """Those that need attention most: failed and silent ones first, then those farthest behind."""
+
+    def key(entry: PipelineEntry) -> tuple[int, int, str]:
+        at = _ATTENTION.index(entry.state) if entry.state in _ATTENTION else len(_ATTENTION)
+        return at, -entry.lag, entry.name
+
+    return sorted(found, key=key)[:most]

@@ -15,7 +15,7 @@ from headrace.model.pipeline_report import (
     bounded_log,
 )
 from headrace.monitor.pipelines import machine as machine_module
-from headrace.monitor.pipelines.entries import entry_of
+from headrace.monitor.pipelines.entries import entry_of, worst_pipelines
 from headrace.monitor.pipelines.machine import FORGOTTEN_AFTER_MS, STORE_EVERY_MS, PipelineMachine
 
 NOW_MS = 1_700_000_000_000
@@ -164,6 +164,13 @@ class TestShown:
         stored = after(report(rows_per_s=4.0, lag=9)).known("revenue")
         assert entry_of("revenue", stored, 1.0).rows_per_s == 4.0
         assert (entry_of("revenue", stored, 60.0).rows_per_s, entry_of("revenue", stored, 60.0).lag) == (0.0, 9)
+
+
+def test_pipelines_that_need_attention_come_first() -> None:
+    states = {"idle": report(lag=0), "behind": report(lag=9), "broken": report("failed"), "again": report("restarting")}
+    found = [entry_of(name, after(each).known("revenue"), 1.0) for name, each in states.items()]
+    assert [each.name for each in worst_pipelines(found)] == ["broken", "again", "behind", "idle"]
+    assert [each.name for each in worst_pipelines(found, 1)] == ["broken"]
 
 
 def test_a_log_is_cut_to_its_last_lines() -> None:
