@@ -51,6 +51,10 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._controller, f"{text}\n".encode())
 
+    def press(self, keys: str) -> None:
+        """Type without Enter."""
+        os.write(self._controller, keys.encode())
+
     def interrupt(self) -> None:
         self._is_interrupted = True
         os.write(self._controller, _CTRL_C)

@@ -32,6 +32,7 @@ from headrace.cli.profile import ProfileOption, offer_profile
 from headrace.cli.queue.commands import queue_app
 from headrace.cli.secure.commands import secure
 from headrace.cli.serve.commands import serve
+from headrace.cli.top.commands import top
 from headrace.cli.topic.commands import topic_app
 from headrace.cli.txn.commands import txn_app
 from headrace.cli.user.commands import user_app
@@ -67,6 +68,7 @@ pipeline_app.command()(replay)
 app.command()(demo)
 app.command()(bench)
 app.command()(health)
+app.command()(top)
 app.command()(probe)
 app.command()(doctor)
 offer_both(app)

@@ -99,7 +99,7 @@ CONNECTING = {
         "truncate t --yes",
         "shred t --yes",
     ],
-    "": ["produce t", "consume t", "bench", "health", "probe --once"],
+    "": ["produce t", "consume t", "bench", "health", "probe --once", "top"],
     "group": ["list", "describe g", "alter g --set a=b", "reset-offsets g --to-latest", "delete g --yes"],
     "queue": [
         "list",

@@ -1,0 +1,1 @@
+"""`headrace top`: what a cluster is doing, live in the terminal."""
