@@ -46,8 +46,10 @@ from headrace.kafka.forwarded_calls import ForwardedCalls
 from headrace.kafka.preload import Preload
 from headrace.kafka.server import KafkaServer
 from headrace.kafka.services import Services
+from headrace.model.errors import StartupError
 from headrace.model.image import Endpoint
 from headrace.monitor.health.service import HealthService
+from headrace.registry.door import REGISTRY_PREFIX, RegistryDoor
 from headrace.replication.transport import InterBrokerLogin, TcpTransport
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.disk import Disk, OsDisk
@@ -228,6 +230,7 @@ class BrokerApp:
             METRICS_PATH: MetricsDoor(admin, self._metrics.start(services, self._node, health, self._tls, undo)),
             HEALTH_PATH: probes,
             READY_PATH: probes,
+            REGISTRY_PREFIX: self._registry_door(services, REGISTRY_PREFIX),
         }
         doors = HttpDoors(by_prefix, endpoint, browsers=to_dashboard())
         context = self._tls.server_context(alpn=ALPN_HTTP) if self._tls and self.settings.http_uses_tls else None
@@ -237,6 +240,40 @@ class BrokerApp:
         undo.push_async_callback(server.stop, self.settings.shutdown_timeout_ms / 1000)
         undo.push_async_callback(endpoint.stop)
         services.http_listeners = f"{self._http_scheme}://{self._http_endpoint}"
+        await self._listen_registry(services, undo)
+
+    async def _listen_registry(self, services: Services, undo: AsyncExitStack) -> None:
+        """Serve the registry at a port of its own as well: at Confluent's, unless that is in use."""
+        settings, address = self.settings, self.settings.registry_address
+        if address is None:
+            return
+        context = self._tls.server_context(alpn=ALPN_HTTP) if self._tls and settings.registry_uses_tls else None
+        server = HttpServer(settings, self._registry_door(services, ""), context)
+        try:
+            await server.start(address, may_move=False)
+        except StartupError as error:
+            if settings.registry_listen:
+                raise
+            log.info("the schema registry has no port of its own, and is under %s: %s", REGISTRY_PREFIX, error)
+            return
+        undo.push_async_callback(server.stop, settings.shutdown_timeout_ms / 1000)
+
+    def _registry_door(self, services: Services, prefix: str) -> RegistryDoor:
+        return RegistryDoor(
+            services.registry,
+            services.security,
+            self._basic_login(services),
+            prefix=prefix,
+            is_insecure=lambda: self.settings.insecure,
+        )
+
+    def _basic_login(self, services: Services) -> BasicLogin:
+        metadata = services.metadata
+        return BasicLogin(
+            services.security,
+            lambda: ensure_authenticator(self.settings, services),
+            lambda: metadata.settings.connection_failed_authentication_delay_ms,
+        )
 
     def _warn_if_http_moved(self) -> None:
         """Warn after the Kafka listener is bound: a second broker on the same port reports that conflict only."""
@@ -282,11 +319,7 @@ class BrokerApp:
         keys = AccessKeys(
             access_keys(settings.sqs_access_keys), services.security, is_open=is_local or settings.insecure
         )
-        login = BasicLogin(
-            services.security,
-            lambda: ensure_authenticator(settings, services),
-            lambda: metadata.settings.connection_failed_authentication_delay_ms,
-        )
+        login = self._basic_login(services)
         meter = self._metrics.actions if settings.metrics_enable else None
         endpoint = SqsEndpoint(realm, keys, BodyBudget(settings.queued_max_request_bytes), login, meter=meter)
         # After `services.security`, which has subscribed before.

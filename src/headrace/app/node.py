@@ -45,6 +45,7 @@ from headrace.monitor.pipelines.service import PipelineReports
 from headrace.observe.traffic import TrafficTable
 from headrace.queues.service import QueueService
 from headrace.queues.share.service import ShareLocator
+from headrace.registry.door import shown_subjects
 from headrace.replication.fetchers import Fetchers
 from headrace.replication.isr import InSync
 from headrace.replication.partitions import PartitionTable
@@ -54,6 +55,7 @@ from headrace.replication.transport import Transport
 from headrace.runtime.clock import Clock
 from headrace.runtime.disk import Disk
 from headrace.runtime.expiries import Expiries
+from headrace.schemas.service import SchemaRegistry
 from headrace.security.audit.log import AuditLog
 from headrace.security.encryption.key_source import load_master_keys
 from headrace.security.encryption.master_key import MasterKeys
@@ -374,6 +376,22 @@ class Node:
         monitor.start()
         undo.push_async_callback(monitor.stop)
         random, membership = dependencies.random, self._membership
+
+        def is_certain() -> bool:
+            # Under a new lease, until admission, its leadership may date from before the old lease was lost.
+            return membership is None or (membership.is_admitted and membership.is_lease_live())
+
+        registry = SchemaRegistry(
+            metadata=metadata,
+            partitions=partitions,
+            clock=clock,
+            workers=workers,
+            shows=shown_subjects(security),
+            is_certain=is_certain,
+            peers=self._peers,
+        )
+        registry.start()
+        undo.push_async_callback(registry.stop)
         services = Services(
             clock=clock,
             metadata=metadata,
@@ -395,6 +413,7 @@ class Node:
             broker_listener=settings.broker_listener.name,
             audit_topic=audit_topic,
             pipelines=pipelines,
+            registry=registry,
             monitor=monitor,
             peers=self._peers,
             coordinators={
@@ -404,8 +423,7 @@ class Node:
             },
             meter=meter,
             leader_throttle=Throttle(lambda: metadata.settings.leader_replication_throttled_rate, clock.monotonic_ms()),
-            # Under a new lease, until admission, its leadership may date from before the old lease was lost.
-            is_certain=lambda: membership is None or (membership.is_admitted and membership.is_lease_live()),
+            is_certain=is_certain,
         )
         self._run_in_background(self._sweep(services.expiries), "expiries")
         return services

@@ -24,7 +24,15 @@ from headrace.cluster.store import ABSENT, Compare, DeleteKey, Put
 from headrace.model.backoff import ExponentialDelay, RetryDelays
 from headrace.model.errors import HeadraceError, StoreConflict
 from headrace.model.ids import NO_LEADER, BrokerId, TopicName, TopicPartition
-from headrace.model.image import AUDIT_TOPIC, PIPELINES_REPLICAS, PIPELINES_TOPIC, BrokerInfo, ClusterImage
+from headrace.model.image import (
+    AUDIT_TOPIC,
+    PIPELINES_REPLICAS,
+    PIPELINES_TOPIC,
+    SCHEMAS_REPLICAS,
+    SCHEMAS_TOPIC,
+    BrokerInfo,
+    ClusterImage,
+)
 from headrace.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -201,6 +209,7 @@ class ControllerLoop:
             TopicName("__transaction_state"): settings.transaction_state_log_replication_factor,
             AUDIT_TOPIC: settings.audit_topic_replication_factor,
             PIPELINES_TOPIC: PIPELINES_REPLICAS,
+            SCHEMAS_TOPIC: SCHEMAS_REPLICAS,
         }
 
     def _admission(self, broker: BrokerInfo) -> list[Compare]:

@@ -9,7 +9,15 @@ from dataclasses import dataclass, field, replace
 
 from headrace.config.address import parse_address
 from headrace.config.broker_checks import check_consistent
-from headrace.config.broker_rows import HTTP, HTTP_OFF, HTTP_PORT_DISTANCE, HTTPS, LOOPBACK, broker_rows
+from headrace.config.broker_rows import (
+    HTTP,
+    HTTP_OFF,
+    HTTP_PORT_DISTANCE,
+    HTTPS,
+    LOOPBACK,
+    REGISTRY_PORT_DISTANCE,
+    broker_rows,
+)
 from headrace.config.kafka_only import BROKER_ROWS
 from headrace.config.listeners import KafkaListener, parse_listener
 from headrace.config.settings import Setting, Value, parse_all, table
@@ -35,6 +43,7 @@ class BrokerSettings:
     insecure: bool = False
     advertise: str = ""
     http_listen: str = ""
+    registry_listen: str = ""
     # Security
     authorization_enable: bool = False
     super_users: str = ""
@@ -262,6 +271,10 @@ class BrokerSettings:
         return self.http_listen.startswith(HTTPS)
 
     @property
+    def registry_uses_tls(self) -> bool:
+        return self.registry_listen.startswith(HTTPS)
+
+    @property
     def http_address(self) -> Endpoint | None:
         """The address of the HTTP listener; None if it is disabled."""
         if self.http_listen == HTTP_OFF:
@@ -270,6 +283,16 @@ class BrokerSettings:
             return parse_address(self.http_listen.removeprefix(HTTPS).removeprefix(HTTP))
         port = self.listen.port + HTTP_PORT_DISTANCE if self.listen.port else 0
         return Endpoint(LOOPBACK, port if port <= _MAX_PORT else 0)
+
+    @property
+    def registry_address(self) -> Endpoint | None:
+        """The address of the registry's own listener; None if it is disabled."""
+        if HTTP_OFF in (self.registry_listen, self.http_listen):
+            return None
+        if self.registry_listen:
+            return parse_address(self.registry_listen.removeprefix(HTTPS).removeprefix(HTTP))
+        port = self.listen.port + REGISTRY_PORT_DISTANCE
+        return Endpoint(LOOPBACK, port) if self.listen.port and not self.http_listen and port > 0 else None
 
     def value(self, name: str) -> Value:
         """The value of a setting by name; `KeyError` if it is unknown."""

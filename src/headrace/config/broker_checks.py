@@ -125,6 +125,14 @@ def _check_http(settings: "BrokerSettings") -> None:
                 "listen on 127.0.0.1, set authorization.enable=true or sqs.access.keys=ID:SECRET, or allow it with "
                 "--insecure"
             )
+    if settings.registry_listen not in ("", HTTP_OFF):
+        text = settings.registry_listen.removeprefix(HTTPS).removeprefix(HTTP)
+        host = _check_address("registry.listen", text, default_port=None).host
+        if not is_loopback(host) and not (settings.authorization_enable or settings.insecure):
+            raise SettingsError(
+                f"registry.listen={settings.registry_listen} can be reached from other machines without "
+                "authentication: listen on 127.0.0.1, set authorization.enable=true, or allow it with --insecure"
+            )
     access_keys(settings.sqs_access_keys)
     if re.fullmatch("[0-9]{12}", settings.sqs_account_id) is None:
         raise SettingsError(f"sqs.account.id={settings.sqs_account_id} is not an account id: write 12 digits")

@@ -13,6 +13,7 @@ HTTP_OFF = "off"
 HTTP = "http://"
 HTTPS = "https://"
 HTTP_PORT_DISTANCE = 232
+REGISTRY_PORT_DISTANCE = -1011
 """The default HTTP port is the Kafka port plus this: 9092 and 9324."""
 LOOPBACK = "127.0.0.1"
 
@@ -44,6 +45,11 @@ _IDENTITY = (
          f"at the port of kafka.listen plus {HTTP_PORT_DISTANCE}, which is 9324, or a free one if that is in use. "
          f"{HTTP_OFF}: disabled. With https:// before it, over TLS. Addresses other than loopback require "
          "authorization.enable, sqs.access.keys or insecure."),
+    _row("registry.listen", Kind.STRING,
+         "HOST:PORT of an HTTP listener for the schema registry alone; it is also under /registry of http.listen. "
+         f"Empty: on {LOOPBACK} only, at 8081 if kafka.listen is at 9092 (as far from it otherwise), if that is free. "
+         f"{HTTP_OFF}: disabled. With https:// before it, over TLS. Addresses other than loopback require "
+         "authorization.enable or insecure."),
 )  # fmt: skip
 """Identity and listeners."""
 

@@ -113,8 +113,11 @@ class TopicImage:
 
 AUDIT_TOPIC = TopicName("__audit")
 PIPELINES_TOPIC = TopicName("__pipelines")
+SCHEMAS_TOPIC = TopicName("_schemas")
+"""Named as in Confluent's registry, whose format it has."""
 PIPELINES_REPLICAS = 3
 """Its replication factor; lower while the cluster has fewer brokers."""
+SCHEMAS_REPLICAS = 3
 INTERNAL_TOPICS = frozenset(
     {
         "__consumer_offsets",
@@ -123,6 +126,7 @@ INTERNAL_TOPICS = frozenset(
         "__share_group_state",
         AUDIT_TOPIC,
         PIPELINES_TOPIC,
+        SCHEMAS_TOPIC,
     }
 )
 

@@ -39,6 +39,7 @@ from headrace.replication.partitions import PartitionTable
 from headrace.runtime.clock import ManualClock
 from headrace.runtime.deferred import Deferred
 from headrace.runtime.expiries import Expiries
+from headrace.schemas.service import SchemaRegistry
 from headrace.transactions.markers import MarkerWriter
 from headrace.transactions.service import TransactionService
 
@@ -163,6 +164,13 @@ def broker(data_dir: Path, **settings: str) -> Iterator[Harness]:
             access=AccessControl(metadata),
             audit_topic=AuditTopic(metadata, partitions, None),
             pipelines=PipelineReports(metadata=metadata, partitions=partitions, clock=clock, workers=workers),
+            registry=SchemaRegistry(
+                metadata=metadata,
+                partitions=partitions,
+                clock=clock,
+                workers=workers,
+                shows=lambda *_: lambda _: True,
+            ),
             monitor=monitor,
             coordinators={0: groups.coordinator, 1: transactions.coordinator},
         )

@@ -1,0 +1,1 @@
+"""The schema registry over HTTP: the REST API of Confluent's registry."""

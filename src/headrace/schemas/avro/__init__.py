@@ -1,0 +1,1 @@
+"""Avro schemas: parsing, canonical form and compatibility."""

@@ -1,0 +1,1 @@
+"""The operations of the registry: one file for each group of paths of its REST API."""

@@ -1,0 +1,16 @@
+"""All operations of the registry: importing it registers them."""
+
+from headrace.schemas.operations import compatibility, schemas, settings, subjects, versions
+from headrace.schemas.operations.table import OPERATIONS, FoundOperation, RegistryOperation, find_operation
+
+__all__ = [
+    "OPERATIONS",
+    "FoundOperation",
+    "RegistryOperation",
+    "compatibility",
+    "find_operation",
+    "schemas",
+    "settings",
+    "subjects",
+    "versions",
+]

@@ -1,0 +1,94 @@
+"""Schemas by id and GUID, across subjects."""
+
+from headrace.schemas.errors import SchemaNotFound
+from headrace.schemas.operations.answers import formatted, full_answer, newest, text_answer, visible
+from headrace.schemas.operations.subjects import listed
+from headrace.schemas.operations.table import LIST_SUBJECTS, RegistryCall, operation
+from headrace.schemas.parsed import SCHEMA_TYPES
+from headrace.schemas.requests import MalformedRequest, RegistryReply, reply
+from headrace.schemas.stored import StoredSchema
+from headrace.schemas.subjects import context_of, qualified
+
+
+@operation("GET", "/schemas", needs=LIST_SUBJECTS)
+async def list_schemas(call: RegistryCall) -> RegistryReply:
+    found: list[StoredSchema] = []
+    for subject in listed(call):
+        if call.request.flag("latestOnly"):
+            latest = newest(call.machine, subject)
+            found += [] if latest is None else [latest]
+        else:
+            found += call.machine.versions(subject, deleted=call.request.flag("deleted")).values()
+    return reply([full_answer(each) for each in call.page(found)])
+
+
+@operation("GET", "/schemas/types", needs=LIST_SUBJECTS)
+async def list_types(_: RegistryCall) -> RegistryReply:
+    return reply(["JSON", "PROTOBUF", "AVRO"] if len(SCHEMA_TYPES) == 3 else list(SCHEMA_TYPES))
+
+
+@operation("GET", "/schemas/ids/{id}", needs=LIST_SUBJECTS)
+async def show_id(call: RegistryCall) -> RegistryReply:
+    found = _with_id(call)[0]
+    text = None
+    if call.request.query.get("format"):
+        text = formatted(await call.checker.parse(call.machine, found, is_new=False), call.request.query["format"])
+    answer = text_answer(found, text) | {"guid": found.md5}
+    if call.request.query.get("subject"):
+        answer |= {"subject": found.subject, "version": found.version}
+    if call.request.flag("fetchMaxId"):
+        answer["maxId"] = call.machine.highest_id(context_of(found.subject))
+    return reply(answer)
+
+
+@operation("GET", "/schemas/ids/{id}/schema", needs=LIST_SUBJECTS)
+async def show_id_text(call: RegistryCall) -> RegistryReply:
+    return RegistryReply(200, _with_id(call)[0].schema.encode())
+
+
+@operation("GET", "/schemas/ids/{id}/subjects", needs=LIST_SUBJECTS)
+async def show_id_subjects(call: RegistryCall) -> RegistryReply:
+    found = visible(_with_id(call), deleted=call.request.flag("deleted"))
+    return reply(call.page(sorted({each.subject for each in found})))
+
+
+@operation("GET", "/schemas/ids/{id}/versions", needs=LIST_SUBJECTS)
+async def show_id_versions(call: RegistryCall) -> RegistryReply:
+    found = visible(_with_id(call), deleted=call.request.flag("deleted"))
+    entries = sorted((each.subject, each.version) for each in found)
+    return reply([{"subject": subject, "version": version} for subject, version in call.page(entries)])
+
+
+@operation("GET", "/schemas/guids/{guid}", needs=LIST_SUBJECTS)
+async def show_guid(call: RegistryCall) -> RegistryReply:
+    found = _with_guid(call)[0]
+    return reply(text_answer(found) | {"guid": found.md5})
+
+
+@operation("GET", "/schemas/guids/{guid}/ids", needs=LIST_SUBJECTS)
+async def show_guid_ids(call: RegistryCall) -> RegistryReply:
+    return reply([{"context": context_of(each.subject), "id": each.id} for each in _with_guid(call)])
+
+
+def _with_id(call: RegistryCall) -> list[StoredSchema]:
+    """The versions with the id of the path, that the caller may see; `SchemaNotFound` if there are none."""
+    text = call.names["id"]
+    try:
+        number = int(text)
+    except ValueError:
+        raise MalformedRequest(f"an id is a number, not {text[:40]!r}") from None
+    subject = call.request.query.get("subject", "")
+    context = context_of(qualified(call.context, subject or "x"))
+    found = [each for each in call.machine.with_id(context, number) if call.shows(each.subject)]
+    own = [each for each in found if each.subject == qualified(call.context, subject)]
+    if not found:
+        raise SchemaNotFound(f"Schema {number} not found")
+    return own or found
+
+
+def _with_guid(call: RegistryCall) -> list[StoredSchema]:
+    guid = call.names["guid"].lower()
+    found = [each for each in call.machine.with_digest(guid) if call.shows(each.subject)]
+    if not found:
+        raise SchemaNotFound(f"Schema {guid[:40]} not found")
+    return found

@@ -1,0 +1,72 @@
+"""Subjects and contexts: list and delete."""
+
+from headrace.schemas.errors import ContextNotEmpty, SchemaNotFound
+from headrace.schemas.operations.answers import full_answer
+from headrace.schemas.operations.table import (
+    ALTER_REGISTRY,
+    DELETE_SUBJECT,
+    LIST_SUBJECTS,
+    READ_SUBJECT,
+    RegistryCall,
+    operation,
+)
+from headrace.schemas.requests import RegistryReply, reply
+from headrace.schemas.subjects import context_of, qualified
+
+
+def listed(call: RegistryCall) -> list[str]:
+    """The subjects that a list asks for, without those that the caller may not see."""
+    request = call.request
+    deleted_only = request.flag("deletedOnly")
+    prefix = request.query.get("subjectPrefix", "")
+    if prefix.startswith(":*:"):
+        prefix = prefix[3:]
+    else:
+        prefix = qualified(call.context, prefix)
+    found = []
+    for subject in call.machine.subjects():
+        left = call.machine.versions(subject)
+        is_wanted = not left if deleted_only else bool(left) or request.flag("deleted")
+        if is_wanted and subject.startswith(prefix) and call.shows(subject):
+            found.append(subject)
+    return found
+
+
+@operation("GET", "/subjects", needs=LIST_SUBJECTS)
+async def list_subjects(call: RegistryCall) -> RegistryReply:
+    return reply(call.page(listed(call)))
+
+
+@operation("DELETE", "/subjects/{subject}", needs=DELETE_SUBJECT)
+async def delete_subject(call: RegistryCall) -> RegistryReply:
+    subject, permanent = call.subject, call.request.flag("permanent")
+    return reply(await call.commit(lambda: call.machine.delete_subject(subject, permanent=permanent)))
+
+
+@operation("GET", "/subjects/{subject}/metadata", needs=READ_SUBJECT)
+async def show_by_metadata(call: RegistryCall) -> RegistryReply:
+    """The newest version with these properties in its metadata."""
+    request = call.request
+    keys, values = request.query.get("key", ""), request.query.get("value", "")
+    found = call.machine.known_versions(call.subject, deleted=request.flag("deleted"))
+    for number in sorted(found, reverse=True):
+        properties = (found[number].metadata or {}).get("properties") or {}
+        if properties.get(keys) == values:
+            return reply(full_answer(found[number]))
+    raise SchemaNotFound("Schema not found")
+
+
+@operation("GET", "/contexts", needs=LIST_SUBJECTS)
+async def list_contexts(call: RegistryCall) -> RegistryReply:
+    shown = {context_of(each) for each in call.machine.subjects() if call.shows(each)}
+    return reply(call.page(sorted({".", *shown})))
+
+
+@operation("DELETE", "/contexts/{context}", needs=ALTER_REGISTRY)
+async def delete_context(call: RegistryCall) -> RegistryReply:
+    """A context is there while it has subjects: deleting an empty one changes nothing."""
+    name = call.names["context"].strip(":")
+    context = name if name.startswith(".") else f".{name}"
+    if any(context_of(each) == context for each in call.machine.subjects()):
+        raise ContextNotEmpty(f"The specified context '{context}' is not empty.")
+    return RegistryReply(204, b"")

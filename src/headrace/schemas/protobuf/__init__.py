@@ -1,0 +1,1 @@
+"""Protobuf schemas, proto2 and proto3: parsing, canonical text and compatibility."""

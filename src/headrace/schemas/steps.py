@@ -1,0 +1,23 @@
+"""A bound on the work for one request: hostile schemas are small and take exponential time. Pure."""
+
+from headrace.schemas.errors import SchemaTooComplex
+
+MAX_STEPS = 200_000
+"""About half a second. The largest schemas in use take a few thousand."""
+MAX_DEPTH = 200
+
+
+class StepLimit:
+    """Counts steps, and raises `SchemaTooComplex` beyond the limit."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, steps: int = MAX_STEPS) -> None:
+        self._left = steps
+
+    def step(self, depth: int = 0) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise SchemaTooComplex("the schema is too complex: checking it takes too many steps")
+        if depth > MAX_DEPTH:
+            raise SchemaTooComplex(f"the schema is nested more than {MAX_DEPTH} deep")
