@@ -25,11 +25,13 @@ NAME = re.compile(r"`([A-Za-z_][\w.]*)(?:\([^`]*\))?`")
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 NOT_OURS = {
-    "ApproximateReceiveCount", "DeleteMessage", "DeleteRecords", "HttpToolsProtocol", "Literal", "SqlCatalog",
+    "Accept", "ApproximateReceiveCount", "DeleteMessage", "DeleteRecords", "HttpToolsProtocol", "Literal", "SqlCatalog",
     "Mount", "Router", "Starlette", "SteadyChannel", "SubscribedTopicRegex",
     "headrace.lake_revenue", "headrace.orders",
 }  # fmt: skip
 """Of other programs, of examples, and names of tables."""
+ALERTS = set(re.findall(r"alert: (\w+)", (ROOT / "deploy/prometheus/alerts.yml").read_text()))
+"""The names of alert rules, which a page explains."""
 OBJECTS = {"client": (Client,), "message": (Message, QueueMessage), "emails": (Queue,), "redrive": (headrace.Redrive,)}
 """What a name in the pages about the SDK is an object of."""
 
@@ -77,7 +79,7 @@ def is_importable(name: str) -> bool:
 def problem_with(name: str) -> str:
     """Why a name in backticks does not exist; empty if it does, or is not one of ours."""
     first, _, rest = name.partition(".")
-    if name in NOT_OURS:
+    if name in NOT_OURS or name in ALERTS:
         return ""
     if first == "headrace" and rest:
         return "" if name in STRINGS or is_importable(name) else "no such module or name"

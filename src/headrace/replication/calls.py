@@ -96,6 +96,11 @@ def unknown_call(error: msgspec.MsgspecError | str) -> bytes:
     )
 
 
+async def serve_unknown(call: bytes) -> bytes:
+    """Answer a call that no service of this version carries out."""
+    return unknown_call(call_name(call) or "no call at all")
+
+
 def encoded_error(error: HeadraceError) -> CallRefused:
     return CallRefused(type(error).__name__, str(error))
 

@@ -28,7 +28,7 @@ from headrace.monitor.calls import MonitorCall
 from headrace.monitor.pipelines.calls import AnyPipelineCall
 from headrace.protocol.codec import make
 from headrace.queues.service import ServedQueueCall
-from headrace.replication.calls import Serve, call_name, call_names, unknown_call
+from headrace.replication.calls import Serve, call_name, call_names, serve_unknown
 from headrace.replication.peers import BROKER_SOFTWARE
 from headrace.runtime.deferred import Deferred
 from headrace.schemas.service import RegistryForward
@@ -60,7 +60,7 @@ def envelope(ctx: Context, request: "EnvelopeRequest") -> "EnvelopeResponse | De
     if not (is_broker and is_among_brokers and ctx.allows(CLUSTER_ACTION)):
         return _answer(ctx, None, ErrorCode.cluster_authorization_failed)
     call = bytes(request.request_data)
-    serve = _SERVICES.get(call_name(call), _refuse)(ctx.services)
+    serve = _SERVICES.get(call_name(call), lambda _: serve_unknown)(ctx.services)
     task = asyncio.get_running_loop().create_task(serve(call))
     later: Deferred[EnvelopeResponse] = Deferred(lambda: _cancel(task))
 
@@ -75,13 +75,6 @@ def envelope(ctx: Context, request: "EnvelopeRequest") -> "EnvelopeResponse | De
 
     task.add_done_callback(settled)
     return later
-
-
-def _refuse(_: Services) -> Serve:
-    async def serve(call: bytes) -> bytes:
-        return unknown_call(call_name(call) or "no call at all")
-
-    return serve
 
 
 def _answer(ctx: Context, data: bytes | None, code: ErrorCode) -> "EnvelopeResponse":
