@@ -60,7 +60,8 @@ def envelope(ctx: Context, request: "EnvelopeRequest") -> "EnvelopeResponse | De
     if not (is_broker and is_among_brokers and ctx.allows(CLUSTER_ACTION)):
         return _answer(ctx, None, ErrorCode.cluster_authorization_failed)
     call = bytes(request.request_data)
-    serve = _SERVICES.get(call_name(call), lambda _: serve_unknown)(ctx.services)
+    service = _SERVICES.get(call_name(call))
+    serve = serve_unknown if service is None else service(ctx.services)
     task = asyncio.get_running_loop().create_task(serve(call))
     later: Deferred[EnvelopeResponse] = Deferred(lambda: _cancel(task))
 
