@@ -3,6 +3,7 @@
 Three brokers, one of them on a small disk. Faults that do not disturb each other hold at the same time.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -17,6 +18,7 @@ from tests.faults import prometheus
 from tests.faults.mounts import small_disk
 from tests.faults.prometheus import Firing, PrometheusProcess
 from tests.faults.testbed import Testbed
+from tests.interop import grafana
 from tests.waiting import PATIENCE_S, until
 
 pytestmark = [
@@ -155,6 +157,16 @@ def test_alerts_fire_for_their_faults_and_end(bed: Testbed, watcher: PrometheusP
     with holding(bed, watcher, HARD):
         await_only(watcher, HARD)
     await_only(watcher, {})
+
+
+def test_the_board_shows_the_cluster(bed: Testbed, watcher: PrometheusProcess) -> None:
+    """Prometheus evaluates every panel, and those that always have something to show do."""
+    shown = [*grafana.expressions(grafana.board())]
+    always = [text for text in shown if re.search("headrace_(leaders|disk|bytes_in|log_size|connections|active)", text)]
+    assert len(always) >= 6
+    until(lambda: all(map(watcher.query, always)), lambda: f"{[text for text in always if not watcher.query(text)]}")
+    for text in shown:
+        watcher.query(text)
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """What is in deploy/ fits the program: every flag, setting and file that it names."""
 
+import json
 import re
 import shlex
 import shutil
@@ -17,11 +18,11 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 
 
-def check_flags(arguments: list[str]) -> dict[str, object]:
-    """The options of `headrace serve` in these arguments; an unknown one fails."""
-    command = typer.main.get_command(app)
-    serve = command.get_command(typer.Context(command), "serve")  # type: ignore[attr-defined]
-    context = serve.make_context("serve", arguments, resilient_parsing=False)
+def check_flags(arguments: list[str], command: str = "serve") -> dict[str, object]:
+    """The options of a command in these arguments; an unknown one fails."""
+    root = typer.main.get_command(app)
+    found = root.get_command(typer.Context(root), command)  # type: ignore[attr-defined]
+    context = found.make_context(command, arguments, resilient_parsing=False)
     return dict(context.params)
 
 
@@ -37,6 +38,24 @@ def test_units_start_what_there_is(unit):
     assert (Path(program).name, command) == ("headrace", "serve")
     options = check_flags(arguments)
     assert (DEPLOY / Path(str(options["config"])).name).is_file()
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
+def test_units_are_started_when_the_broker_is_ready(unit):
+    (start,) = re.findall(r"^ExecStart=(.+)$", unit.read_text(), flags=re.MULTILINE)
+    (line,) = re.findall(r"^ExecStartPost=-(.+)$", unit.read_text(), flags=re.MULTILINE)
+    _, command, *arguments = shlex.split(line)
+    options = check_flags(arguments, command)
+    assert (command, options["ready"]) == ("health", True)
+    assert f"--data-dir {options['data_dir']} " in start
+
+
+def test_containers_are_healthy_when_the_broker_is_ready():
+    (command,) = re.findall(r"^ +CMD (\[.+\])$", (DEPLOY / "Dockerfile").read_text(), flags=re.MULTILINE)
+    (test,) = re.findall(r"test: \[CMD, (.+)\]", (DEPLOY / "compose.yaml").read_text())
+    assert json.loads(command) == test.split(", ")
+    _, name, *arguments = test.split(", ")
+    assert check_flags(arguments, name)["ready"]
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd")
