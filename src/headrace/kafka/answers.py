@@ -6,8 +6,8 @@ from struct import Struct
 from headrace.kafka.dispatch import APIS, Answer, Context, NoAnswer, Raw
 from headrace.kafka.handlers.api_versions import unsupported_version_answer
 from headrace.kafka.outbox import Part
+from headrace.kafka.request_turn import RequestTurn
 from headrace.model.errors import ProtocolError
-from headrace.observe.request_metrics import KindMetrics
 from headrace.protocol.codec import API_VERSIONS_KEY, api_name, write_response
 from headrace.protocol.frames import Frame
 from headrace.runtime.deferred import Deferred
@@ -19,18 +19,14 @@ _CORRELATION = Struct(">i")
 class AnswerSlot:
     """A place in the connection's order of answers, filled when the answer is ready."""
 
-    __slots__ = ("begun_ms", "buffers", "deferred", "handled_ms", "kind", "ready_ms", "received_ms", "size")
+    __slots__ = ("buffers", "deferred", "size", "turn")
 
     def __init__(self) -> None:
         self.buffers: Sequence[Part] | None = None
         self.deferred: Deferred[Answer] | None = None
         self.size = 0
-        self.kind: KindMetrics | None = None
-        """Where the request is counted and timed; None if it is not. The times are set only if it is."""
-        self.received_ms: float
-        self.begun_ms: float
-        self.handled_ms: float
-        self.ready_ms: float
+        self.turn: RequestTurn | None = None
+        """The times of the request; None if it is not timed."""
 
 
 def encode_answer(context: Context, answer: Answer) -> Sequence[Part]:

@@ -22,7 +22,8 @@ from headrace.kafka.connection_state import ConnectionState, Phase
 from headrace.kafka.dispatch import Answer, Context, NoAnswer, Peer, Raw
 from headrace.kafka.login import authenticate
 from headrace.kafka.outbox import Outbox, Part, outbox_for
-from headrace.kafka.request_meter import FETCH
+from headrace.kafka.request_meter import note_errors
+from headrace.kafka.request_turn import TurnTimer
 from headrace.model.errors import ProtocolError
 from headrace.observe.request_mark import mark_task, thread_mark
 from headrace.protocol.codec import api_name, peek_api, read_request_header
@@ -55,7 +56,6 @@ class Connection(asyncio.BufferedProtocol):
         "_last_active_ms",
         "_listener",
         "_mark",
-        "_meter",
         "_opened_ms",
         "_out",
         "_out_bytes",
@@ -63,19 +63,18 @@ class Connection(asyncio.BufferedProtocol):
         "_peer",
         "_promised_bytes",
         "_queue",
-        "_received_ms",
         "_reserved_bytes",
         "_scheduled_send",
         "_slots",
         "_state",
-        "_timed",
+        "_timer",
         "_transport",
         "_unsent_bytes",
     )
 
     def __init__(self, host: ConnectionHost, max_frame_bytes: int, listener: KafkaListener) -> None:
         self._host = host
-        self._meter = host.meter
+        self._timer = None if host.meter is None else TurnTimer(host.meter, host.now_ms)
         self._listener = listener
         self._state = ConnectionState()
         self._mark = thread_mark()
@@ -93,14 +92,10 @@ class Connection(asyncio.BufferedProtocol):
         self._promised_bytes = 0
         self._out: list[Part] = []
         self._out_bytes = 0
-        self._timed: list[AnswerSlot] = []
-        """The requests whose answers are in `_out`, if they are timed."""
         self._scheduled_send: asyncio.Handle | None = None
         self._unsent_bytes = 0
         self._last_active_ms = 0.0
         """When bytes were last received, or sent to a client that reads slowly."""
-        self._received_ms = 0.0
-        """When bytes were last received. Reading pauses while requests are queued: this is when they came."""
         self._frame_began_ms = 0.0
         """When the partly received frame began to arrive, or reading last resumed."""
 
@@ -149,7 +144,10 @@ class Connection(asyncio.BufferedProtocol):
         return self._frames.window() if self._frames.wants_window else self._host.scratch
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._last_active_ms = self._received_ms = self._host.now_ms()
+        self._last_active_ms = self._host.now_ms()
+        if (timer := self._timer) is not None:
+            timer.received_ms = self._last_active_ms
+            timer.has_waited = False
         frames = self._frames
         if not frames.is_inside_frame:
             self._frame_began_ms = self._last_active_ms
@@ -169,6 +167,8 @@ class Connection(asyncio.BufferedProtocol):
             self._reserve()
         if self._queue:
             self._pump()
+            if timer is not None:
+                timer.has_waited = True
 
     # -- the server's side
 
@@ -278,6 +278,8 @@ class Connection(asyncio.BufferedProtocol):
             finally:
                 self._mark.request = None
                 state.end_dispatch()
+                if self._timer is not None:
+                    self._timer.end()
         elif not state.is_blocked:
             return
         self._regulate()
@@ -306,8 +308,6 @@ class Connection(asyncio.BufferedProtocol):
             return
         slot = AnswerSlot()
         self._slots.append(slot)
-        if self._meter is not None:
-            slot.begun_ms = self._host.now_ms()
         found = route(key, version)
         if found is None:
             refused = refusal(frame, key, version, correlation_id)
@@ -317,14 +317,18 @@ class Connection(asyncio.BufferedProtocol):
         handler, read, flexible = found
         header = read_request_header(frame, flexible=flexible)
         assert self._peer is not None
-        if (meter := self._meter) is not None:
-            slot.received_ms = self._received_ms
-            slot.kind = meter.follower_fetches if key == FETCH and self._peer.is_follower else meter.api(key)
+        if (timer := self._timer) is not None:
+            turn = timer.current
+            if turn is not None and turn.key == key:
+                turn.count += 1
+            else:
+                turn = timer.begin(key, is_follower=self._peer.is_follower)
+            slot.turn = turn
         self._mark.request = context = Context(header, self._peer, self._host.services)
         result = handler(context, read(frame, header))
-        if slot.kind is not None:
-            slot.handled_ms = slot.ready_ms = self._host.now_ms()
         if isinstance(result, CoroutineType):
+            if timer is not None and slot.turn is not None:
+                slot.turn = timer.alone(slot.turn)
             self._state.block()
             self._host.spawn(self._serve(slot, context, frame, result))
             return
@@ -385,7 +389,8 @@ class Connection(asyncio.BufferedProtocol):
             mark.request = None
             self._state.unblock()
             self._release(frame)
-        slot.handled_ms = self._host.now_ms()
+        if slot.turn is not None:
+            slot.turn.close(self._host.now_ms())
         if isinstance(answer, Deferred):
             self._await_answer(slot, context, answer)
             self._pump()
@@ -403,7 +408,8 @@ class Connection(asyncio.BufferedProtocol):
         if slot.deferred is not None:
             self._promised_bytes -= slot.deferred.size_bytes
         try:
-            slot.ready_ms = self._host.now_ms()
+            if (turn := slot.turn) is not None and not turn.unsent:
+                turn.ready_ms = self._host.now_ms()
             buffers = self._encoded(slot, context, answer)
         except Exception:
             name = api_name(context.header.api_key)
@@ -419,8 +425,8 @@ class Connection(asyncio.BufferedProtocol):
     # -- answers
 
     def _encoded(self, slot: AnswerSlot, context: Context, answer: Answer) -> Sequence[Part]:
-        if slot.kind is not None and self._meter is not None and not isinstance(answer, Raw | NoAnswer):
-            self._meter.note_errors(slot.kind, answer)
+        if slot.turn is not None and not isinstance(answer, Raw | NoAnswer):
+            note_errors(slot.turn.kind, answer)
         return encode_answer(context, answer)
 
     def _answer(self, slot: AnswerSlot, buffers: Sequence[Part]) -> None:
@@ -435,8 +441,10 @@ class Connection(asyncio.BufferedProtocol):
         while slots and (ready := slots[0].buffers) is not None:
             done = slots.popleft()
             self._held_bytes -= done.size
-            if done.kind is not None:
-                self._timed.append(done)
+            if (turn := done.turn) is not None:
+                if not turn.unsent and self._timer is not None:
+                    self._timer.note_unsent(turn)
+                turn.unsent += 1
             if not ready:
                 continue
             size = sum(map(len, ready))
@@ -459,17 +467,10 @@ class Connection(asyncio.BufferedProtocol):
             self._outbox.send(out)
             if self._outbox is not None and self._outbox.is_full:
                 self._regulate()
-        if self._timed:
-            self._end_timing()
+        if self._timer is not None:
+            self._timer.sent()
         if not self._slots and self._state.phase is not _SERVING:
             self._host.drained()
-
-    def _end_timing(self) -> None:
-        timed, self._timed = self._timed, []
-        now_ms = self._host.now_ms()
-        for slot in timed:
-            if slot.kind is not None:
-                slot.kind.record(slot.received_ms, slot.begun_ms, slot.handled_ms, slot.ready_ms, now_ms)
 
     # -- backpressure
 

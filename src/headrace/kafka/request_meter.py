@@ -38,15 +38,16 @@ class KafkaRequestMeter:
         """Count an error of an answer that is encoded by hand."""
         self.api(key).failed(error_name(code))
 
-    def note_errors(self, kind: KindMetrics, answer: Any) -> None:
-        """Count the errors of an answer that is an entity of kio."""
-        shape = _SHAPES.get(type(answer)) or _shape(type(answer))
-        if not shape.nested:
-            if shape.has_code and answer.error_code:
-                kind.failed(error_name(answer.error_code))
-            return
-        for code in _codes(answer, shape, [_MAX_WALKED]):
-            kind.failed(error_name(code))
+
+def note_errors(kind: KindMetrics, answer: Any) -> None:
+    """Count the errors of an answer that is an entity of kio."""
+    shape = _SHAPES.get(type(answer)) or _shape(type(answer))
+    if not shape.nested:
+        if shape.has_code and answer.error_code:
+            kind.failed(error_name(answer.error_code))
+        return
+    for code in _codes(answer, shape, [_MAX_WALKED]):
+        kind.failed(error_name(code))
 
 
 @cache

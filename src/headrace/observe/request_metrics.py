@@ -32,24 +32,26 @@ class KindMetrics:
         self.errors: dict[str, int] = {}
         """The number of errors by their name; one answer may have several."""
 
-    def record(self, received_ms: float, begun_ms: float, handled_ms: float, ready_ms: float, sent_ms: float) -> None:
-        """Count a request that has been answered."""
+    def record(self, count: int, queue_ms: float, local_ms: float, remote_ms: float, response_ms: float) -> None:
+        """Count `count` requests that were answered, each with these times."""
         sums = self._sums
-        took_ms = begun_ms - received_ms
-        self._queue[bisect_left(_BOUNDS_MS, took_ms)] += 1
-        sums[0] += took_ms
-        took_ms = handled_ms - begun_ms
-        self._local[bisect_left(_BOUNDS_MS, took_ms)] += 1
-        sums[1] += took_ms
-        took_ms = ready_ms - handled_ms
-        self._remote[bisect_left(_BOUNDS_MS, took_ms)] += 1
-        sums[2] += took_ms
-        took_ms = sent_ms - ready_ms
-        self._response[bisect_left(_BOUNDS_MS, took_ms)] += 1
-        sums[3] += took_ms
-        took_ms = sent_ms - received_ms
-        self._total[bisect_left(_BOUNDS_MS, took_ms)] += 1
-        sums[4] += took_ms
+        if queue_ms > 0:
+            self._queue[bisect_left(_BOUNDS_MS, queue_ms)] += count
+            sums[0] += count * queue_ms
+        else:
+            self._queue[0] += count
+        self._local[bisect_left(_BOUNDS_MS, local_ms)] += count
+        sums[1] += count * local_ms
+        if remote_ms > 0:
+            self._remote[bisect_left(_BOUNDS_MS, remote_ms)] += count
+            sums[2] += count * remote_ms
+        else:
+            self._remote[0] += count
+        self._response[bisect_left(_BOUNDS_MS, response_ms)] += count
+        sums[3] += count * response_ms
+        total_ms = queue_ms + local_ms + remote_ms + response_ms
+        self._total[bisect_left(_BOUNDS_MS, total_ms)] += count
+        sums[4] += count * total_ms
 
     def failed(self, error: str) -> None:
         """Count an error of an answer."""

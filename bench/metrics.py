@@ -1,0 +1,230 @@
+"""What metrics cost, and how long a scrape takes.
+
+    metrics.py cost [--rounds 30] [--seconds 0.3]     the broker's CPU time per request, metrics on and off, in turns
+    metrics.py scrape [--partitions 10000] [--groups 10000]     a scrape of a large broker, and how the loop is held
+
+cost: two brokers, `metrics.enable` on and off. Each round measures every variant once for a short time, in changing
+order; `off again` is `off` a second time, which shows the noise. The table has medians of CPU time per request, and of
+the ratios within a round. Requests are encoded once: `alone` is one message of 100 B in each request, one request at a
+time; `single` the same with 32 in flight; `produce` batches of 64 messages of 1 KiB; `fetch` the first batch of each of
+four partitions, 32 in flight; `consume` up to 1 MiB of a partition, from the page cache.
+
+scrape: topics and groups with a committed offset each, then scrapes. A second connection sends a request each
+millisecond meanwhile: its longest wait is what a client notices.
+"""
+
+import argparse
+import socket
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from struct import Struct
+from urllib.request import urlopen
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from harness import wire
+from headrace.testing.process import BrokerProcess
+
+TOPIC = "bench-metrics"
+PARTITIONS = 4
+DEPTH = 32
+_LENGTH = Struct(">i")
+_NOW_MS = 1_700_000_000_000
+
+
+class Connection:
+    """Sends blocks of requests, each when the one before is answered."""
+
+    def __init__(self, port: int) -> None:
+        self._sock = socket.create_connection(("127.0.0.1", port))
+        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._buffer = bytearray(1 << 21)
+
+    def ask(self, block: bytes, count: int) -> None:
+        self._sock.sendall(block)
+        data, view, have = self._buffer, memoryview(self._buffer), 0
+        while count:
+            part = self._sock.recv_into(view[have:])
+            if not part:
+                raise ConnectionError("the broker closed the connection")
+            have += part
+            at = 0
+            while have - at >= 4 and have - at >= 4 + (size := _LENGTH.unpack_from(data, at)[0]):
+                at += 4 + size
+                count -= 1
+            data[: have - at] = data[at:have]
+            have -= at
+
+
+class Load:
+    """The requests to one broker."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        self.pid = broker.pid
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+        new = NewTopic(TOPIC, PARTITIONS, 1, config={"flush.policy": "os"})
+        admin.create_topics([new])[TOPIC].result(30)
+        self._connection = Connection(int(broker.bootstrap.rpartition(":")[2]))
+        one, many = wire.record_batch(100, 1, _NOW_MS), wire.record_batch(1024, 64, _NOW_MS)
+        singles = [self._produce(one, number % PARTITIONS) for number in range(DEPTH)]
+        fetch = wire.FetchRequest(TOPIC, list(range(PARTITIONS)), partition_max_bytes=1, max_wait_ms=0)
+        consume = wire.FetchRequest(TOPIC, [0], partition_max_bytes=1 << 20, max_wait_ms=0)
+        self.kinds: dict[str, tuple[bytes, int]] = {
+            "alone": (singles[0], 1),
+            "single": (b"".join(singles), DEPTH),
+            "produce": (self._produce(many, 0), 1),
+            "fetch": (bytes(fetch.frame) * DEPTH, DEPTH),
+            "consume": (bytes(consume.frame), 1),
+        }
+
+    @staticmethod
+    def _produce(batch: bytes, partition: int) -> bytes:
+        return wire.produce_request(TOPIC, partition, batch, acks=-1, correlation_id=7)
+
+    def measure(self, kind: str, seconds: float) -> float:
+        """Microseconds of the broker's CPU time per request."""
+        block, count = self.kinds[kind]
+        for _ in range(3):
+            self._connection.ask(block, count)
+        before, requests, end = cpu_ns(self.pid), 0, time.monotonic() + seconds
+        while time.monotonic() < end:
+            self._connection.ask(block, count)
+            requests += count
+        return (cpu_ns(self.pid) - before) / 1e3 / requests
+
+
+def cpu_ns(pid: int) -> int:
+    """CPU time of all threads of a process."""
+    return sum(int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat"))
+
+
+def cost(options: argparse.Namespace, folder: Path, stack: ExitStack) -> None:
+    loads = {}
+    for name, enable in (("off", False), ("on", True)):
+        broker = BrokerProcess(folder / name, settings={"metrics.enable": enable})
+        stack.callback(broker.close)
+        loads[name] = Load(broker.start())
+    print("| µs of CPU per request | off | on | on : off | off again : off |")
+    print("|---|---|---|---|---|", flush=True)
+    for kind in options.only or loads["on"].kinds:
+        variants = [("off", loads["off"]), ("on", loads["on"]), ("off again", loads["off"])]
+        found: dict[str, list[float]] = {name: [] for name, _ in variants}
+        for round_number in range(options.rounds):
+            shift = round_number % len(variants)
+            for name, load in variants[shift:] + variants[:shift]:
+                found[name].append(load.measure(kind, options.seconds))
+        cells = [
+            f"{statistics.median(found['off']):.2f}",
+            f"{statistics.median(found['on']):.2f}",
+            f"{statistics.median(a / b for a, b in zip(found['on'], found['off'], strict=True)):.3f}",
+            f"{statistics.median(a / b for a, b in zip(found['off again'], found['off'], strict=True)):.3f}",
+        ]
+        print(f"| {kind} | {' | '.join(cells)} |", flush=True)
+
+
+class Pinger:
+    """Sends a small request each millisecond, and measures the longest wait for an answer."""
+
+    def __init__(self, port: int) -> None:
+        self._connection = Connection(port)
+        self._request = wire.request(wire.API_VERSIONS, 0, 1, b"")
+        self._is_stopping = threading.Event()
+        self.waits_ms: list[float] = []
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._is_stopping.wait(0.001):
+            began = time.perf_counter()
+            self._connection.ask(self._request, 1)
+            self.waits_ms.append((time.perf_counter() - began) * 1000)
+
+    def stop(self) -> None:
+        self._is_stopping.set()
+        self._thread.join()
+
+
+def scrape(options: argparse.Namespace, folder: Path, stack: ExitStack) -> None:
+    settings = {
+        "max.partitions.per.broker": options.partitions + 1000,
+        "offsets.topic.num.partitions": 10,
+        "group.initial.rebalance.delay.ms": 0,
+    }
+    broker = BrokerProcess(folder / "data", settings=settings)
+    stack.callback(broker.close)
+    broker.start()
+    fill(broker, options.partitions, options.groups)
+    url, port = f"{broker.http_url}/metrics", int(broker.bootstrap.rpartition(":")[2])
+    print(f"{options.partitions} partitions, {options.groups} groups", flush=True)
+    idle = during(port, lambda: time.sleep(2))
+    print(f"idle: longest wait of a client {idle[-1]:.1f} ms, 99 % below {idle[int(len(idle) * 0.99)]:.1f} ms")
+    for number in range(options.scrapes):
+        size, took, cpu = [0], [0.0], cpu_ns(broker.pid)
+
+        def once(size: list[int] = size, took: list[float] = took) -> None:
+            began = time.perf_counter()
+            with urlopen(url, timeout=60) as answer:
+                size[0] = len(answer.read())
+            took[0] = time.perf_counter() - began
+
+        waits = during(port, once)
+        cpu_ms = (cpu_ns(broker.pid) - cpu) / 1e6
+        print(
+            f"scrape {number}: {took[0]:.3f} s, {size[0] / 1e6:.1f} MB, {cpu_ms:.0f} ms CPU; "
+            f"longest wait of a client {waits[-1]:.1f} ms, 99 % below {waits[int(len(waits) * 0.99)]:.1f} ms",
+            flush=True,
+        )
+
+
+def during(port: int, work: Callable[[], None]) -> list[float]:
+    """The waits of a client while something happens, ascending."""
+    pinger = Pinger(port)
+    try:
+        work()
+    finally:
+        pinger.stop()
+    return sorted(pinger.waits_ms)
+
+
+def fill(broker: BrokerProcess, partitions: int, groups: int) -> None:
+    per_topic = 100
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    for first in range(0, partitions // per_topic, 10):
+        numbers = range(first, min(first + 10, partitions // per_topic))
+        for future in admin.create_topics([NewTopic(f"topic-{number}", per_topic, 1) for number in numbers]).values():
+            future.result(120)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    for number in range(partitions // per_topic):
+        for partition in range(per_topic):
+            producer.produce(f"topic-{number}", b"x" * 100, partition=partition)
+        producer.flush(60)
+    for number in range(groups):
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": f"group-{number}", "log_level": 0})
+        place = TopicPartition(f"topic-{number % (partitions // per_topic)}", number % per_topic, number % 2)
+        consumer.commit(offsets=[place], asynchronous=False)
+        consumer.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("cost", "scrape"))
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--seconds", type=float, default=0.3)
+    parser.add_argument("--only", nargs="*", help="kinds of requests")
+    parser.add_argument("--partitions", type=int, default=10_000)
+    parser.add_argument("--groups", type=int, default=10_000)
+    parser.add_argument("--scrapes", type=int, default=5)
+    options = parser.parse_args()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-bench-")))
+        (cost if options.what == "cost" else scrape)(options, folder, stack)
+
+
+if __name__ == "__main__":
+    main()
