@@ -12,6 +12,7 @@ from headrace.app.node import Node
 from headrace.cluster.timed_store import TimedStore
 from headrace.kafka.server import KafkaServer
 from headrace.kafka.services import Services
+from headrace.monitor.collectors.canary import canary_collector
 from headrace.monitor.collectors.cluster import cluster_collector
 from headrace.monitor.collectors.groups import group_collector
 from headrace.monitor.collectors.health import health_collector
@@ -88,6 +89,7 @@ class BrokerMetrics:
                     lag, services.workers, settings.broker_id, settings.broker_rack, cluster_id
                 ),
                 "pipelines": pipeline_collector(services.pipelines),
+                "the canary": canary_collector(services.canary),
                 "health": health_collector(health),
                 "limits": omitted_collector(omitted),
             }

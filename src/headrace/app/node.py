@@ -40,6 +40,7 @@ from headrace.kafka.share_sessions import ShareSessions
 from headrace.model.errors import SettingsError, StartupError
 from headrace.model.features import LATEST_LEVEL
 from headrace.model.image import Endpoint
+from headrace.monitor.canary import Canary
 from headrace.monitor.monitor import Monitor, MonitoredParts
 from headrace.monitor.pipelines.service import PipelineReports
 from headrace.observe.traffic import TrafficTable
@@ -349,6 +350,7 @@ class Node:
         )
         pipelines.start()
         undo.push_async_callback(pipelines.stop)
+        canary = Canary(metadata, partitions, queues, clock, workers)
         departures = Departures(clock)
         metadata.subscribe(departures.image_changed)
         audit_topic = AuditTopic(metadata, partitions, self._peers)
@@ -414,6 +416,7 @@ class Node:
             audit_topic=audit_topic,
             pipelines=pipelines,
             registry=registry,
+            canary=canary,
             monitor=monitor,
             peers=self._peers,
             coordinators={
@@ -426,6 +429,7 @@ class Node:
             is_certain=is_certain,
         )
         self._run_in_background(self._sweep(services.expiries), "expiries")
+        self._run_in_background(canary.run(), "canary")
         return services
 
     async def _register(

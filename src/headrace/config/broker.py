@@ -217,6 +217,8 @@ class BrokerSettings:
     health_stuck_ms: int = 300_000
     health_transaction_open_ms: int = 900_000
     health_disk_free_percent: int = 15
+    canary_enable: bool = False
+    canary_interval_ms: int = 1_000
     # The process
     http_access_log: bool = False
     log_format: str = "text"

@@ -34,5 +34,10 @@ MONITOR_ROWS = (
     SettingRow("health.disk.free.percent", Kind.INT,
          "With less free space than this on the disk of the data directory, that is a problem; below a third of it, a "
          "critical one.", 0, 100, dynamic=True, level=SECURITY_LEVEL),
+    SettingRow("canary.enable", Kind.BOOLEAN,
+         "Whether the broker writes and reads small messages of its own all the time, in the topic __canary and in a "
+         "queue, and exports how long they take (headrace_canary_…).", dynamic=True, level=SECURITY_LEVEL),
+    SettingRow("canary.interval.ms", Kind.INT, "The time between two messages of the canary.", 100, 3_600_000,
+         dynamic=True, level=SECURITY_LEVEL),
 )  # fmt: skip
-"""Metrics, history and health."""
+"""Metrics, history, health and the canary."""

@@ -17,6 +17,7 @@ from headrace.kafka.recompression import Recompressor
 from headrace.kafka.request_meter import KafkaRequestMeter
 from headrace.kafka.share_sessions import ShareSessions
 from headrace.model.ids import BrokerId
+from headrace.monitor.canary import Canary
 from headrace.monitor.monitor import Monitor
 from headrace.monitor.pipelines.service import PipelineReports
 from headrace.queues.service import QueueService
@@ -69,6 +70,7 @@ class Services:
     audit_topic: AuditTopic
     pipelines: PipelineReports
     registry: SchemaRegistry
+    canary: Canary
     monitor: Monitor
     """What this broker and the cluster are doing."""
     peers: Peers | None = None

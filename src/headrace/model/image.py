@@ -112,6 +112,7 @@ class TopicImage:
 
 
 AUDIT_TOPIC = TopicName("__audit")
+CANARY_TOPIC = TopicName("__canary")
 PIPELINES_TOPIC = TopicName("__pipelines")
 SCHEMAS_TOPIC = TopicName("_schemas")
 """Named as in Confluent's registry, whose format it has."""
@@ -125,6 +126,7 @@ INTERNAL_TOPICS = frozenset(
         "__queue_state",
         "__share_group_state",
         AUDIT_TOPIC,
+        CANARY_TOPIC,
         PIPELINES_TOPIC,
         SCHEMAS_TOPIC,
     }

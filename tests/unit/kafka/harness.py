@@ -31,6 +31,7 @@ from headrace.kafka.recompression import Recompressor
 from headrace.kafka.services import Services
 from headrace.kafka.share_sessions import ShareSessions
 from headrace.model.image import Endpoint
+from headrace.monitor.canary import Canary
 from headrace.monitor.monitor import Monitor, MonitoredParts
 from headrace.monitor.pipelines.service import PipelineReports
 from headrace.protocol.codec import RequestHeader, write_response
@@ -163,6 +164,7 @@ def broker(data_dir: Path, **settings: str) -> Iterator[Harness]:
             departures=Departures(clock),
             access=AccessControl(metadata),
             audit_topic=AuditTopic(metadata, partitions, None),
+            canary=Canary(metadata, partitions, queues, clock, workers),
             pipelines=PipelineReports(metadata=metadata, partitions=partitions, clock=clock, workers=workers),
             registry=SchemaRegistry(
                 metadata=metadata,

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from headrace.monitor import scrape
 from headrace.monitor.collectors import (
+    canary,
     cluster,
     groups,
     health,
@@ -34,6 +35,7 @@ AREAS: Mapping[str, tuple[Metric, ...]] = {
     "Security": security.METRICS,
     "The process": process.METRICS,
     "Pipelines": pipelines.METRICS,
+    "The canary": canary.METRICS,
     "Health": health.METRICS,
     "Scrapes": (*limits.METRICS, *scrape.METRICS),
     "kafka_exporter's names": (
