@@ -20,15 +20,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headrace.admin.audit import recorded
-from headrace.admin.errors import AdminError, admin_error, forbidden, unauthorized
+from headrace.admin.errors import AdminError, admin_error, forbidden
 from headrace.admin.login import Identity, authenticate, check_origin, is_trusted, own_port
+from headrace.admin.permissions import check_permission
 from headrace.admin.resources import ALL_ROUTES
 from headrace.admin.routes import PREFIX, READS, Access, AdminReply, AdminRequest, AdminRoute
 from headrace.admin.services import AdminServices
 from headrace.admin.streams import ByteStream, StreamResponse
-from headrace.model.acls import ResourceType
 from headrace.model.errors import HeadraceError
-from headrace.model.users import ANONYMOUS, principal_of
 
 log = logging.getLogger(__name__)
 
@@ -95,29 +94,11 @@ async def _answer(services: AdminServices, route: AdminRoute, request: Request) 
 
 
 def _check(services: AdminServices, route: AdminRoute, request: Request, identity: Identity) -> None:
-    """Raise the refusal if this subject may not use the route."""
-    needs, subject, security = route.needs, identity.subject, services.security
-    if needs.access is Access.OPEN:
-        return
-    if security.authorizer is None:
-        if is_trusted(services, request):
-            return
+    """Raise the refusal if this request may not use the route."""
+    is_guarded = route.needs.access is not Access.OPEN
+    if is_guarded and services.security.authorizer is None and not is_trusted(services, request):
         raise forbidden("without authorization (authorization.enable) this is allowed from the broker's machine only")
-    if subject.principal == ANONYMOUS:
-        raise unauthorized("this needs the name and password of a user: HTTP Basic, or POST /session")
-    if needs.access is not Access.CHECKED:
-        return
-    if route.owner and subject.principal == principal_of(request.path_params[route.owner]):
-        return
-    if needs.actions:
-        services.queue_access.check(subject, needs.operation, request.path_params[needs.parameter], needs.actions)
-        return
-    operation, resource = needs.operation, needs.resource(request.path_params)
-    kind, name = resource.resource_type, resource.name
-    if not security.authorizer.allows(subject.principal, subject.host, operation, kind, name):
-        security.denied(subject, "", f"{route.method} {PREFIX}{route.plain_path}", operation, kind, name)
-        where = "the cluster" if kind is ResourceType.CLUSTER else f"the {str(resource).replace('_', ' ', 1)}"
-        raise forbidden(f"{subject.principal} lacks the permission {operation.name.lower()} on {where}")
+    check_permission(services, route, identity.subject, request.path_params)
 
 
 async def _body(request: Request, most_bytes: int) -> bytes:

@@ -169,16 +169,53 @@ class FetchedPart(NamedTuple):
     aborted: tuple[Any, ...]
     end_offset: int
     """The last stable offset: readers get no further."""
+    start_offset: int
+    """The first offset of the log."""
 
 
-async def fetch(
-    request: AdminRequest, topic: str, partition: int, offset: int, *, max_bytes: int, wait_ms: int = 0
-) -> FetchedPart:
-    """Fetch committed record batches from an offset on, from the leader."""
+async def fetch(request: AdminRequest, topic: str, partition: int, offset: int, *, max_bytes: int) -> FetchedPart:
+    """Fetch committed record batches from an offset on, from the leader. `AdminError` if the log does not have it."""
 
+    async def attempt() -> FetchedPart:
+        leader = leader_of(request, topic, partition)
+        return (await _fetch(request, leader, topic, {partition: offset}, max_bytes, 0))[partition]
+
+    return await patiently(attempt)
+
+
+async def fetch_partitions(
+    request: AdminRequest, topic: str, positions: Mapping[int, int], *, max_bytes: int, wait_ms: int
+) -> dict[int, FetchedPart]:
+    """Fetch from several partitions, from each leader at most `max_bytes`; waits for the first records.
+
+    A partition that has nothing at its offset any more gives no records, and its first offset.
+    """
+    by_leader: defaultdict[int, dict[int, int]] = defaultdict(dict)
+    for partition, offset in positions.items():
+        by_leader[leader_of(request, topic, partition)][partition] = offset
+    found = await asyncio.gather(
+        *(
+            _fetch(request, leader, topic, part, max_bytes, wait_ms, is_lenient=True)
+            for leader, part in by_leader.items()
+        )
+    )
+    return {index: part for parts in found for index, part in parts.items()}
+
+
+async def _fetch(
+    request: AdminRequest,
+    leader: int,
+    topic: str,
+    positions: Mapping[int, int],
+    max_bytes: int,
+    wait_ms: int,
+    *,
+    is_lenient: bool = False,
+) -> dict[int, FetchedPart]:
     def build(schema: ModuleType) -> Any:
-        wanted: Any = make(
-            schema.FetchPartition, partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes
+        wanted: tuple[Any, ...] = tuple(
+            make(schema.FetchPartition, partition=index, fetch_offset=offset, partition_max_bytes=max_bytes)
+            for index, offset in positions.items()
         )
         return make(
             schema.FetchRequest,
@@ -186,21 +223,23 @@ async def fetch(
             min_bytes=1,
             max_bytes=max_bytes,
             isolation_level=_READ_COMMITTED,
-            topics=(make(schema.FetchTopic, topic=topic, partitions=(wanted,)),),
+            topics=(make(schema.FetchTopic, topic=topic, partitions=wanted),),
             forgotten_topics_data=(),
         )
 
-    async def attempt() -> FetchedPart:
-        leader = leader_of(request, topic, partition)
-        answer = await ask(request, _FETCH, 12, build, broker_id=leader, wait_s=wait_ms / 1000)
-        check_kafka(answer.error_code)
-        (found,) = answer.responses[0].partitions
-        check_kafka(found.error_code)
-        return FetchedPart(
-            bytes(found.records or b""), tuple(found.aborted_transactions or ()), int(found.last_stable_offset)
+    answer = await ask(request, _FETCH, 12, build, broker_id=leader, wait_s=wait_ms / 1000)
+    check_kafka(answer.error_code)
+    found = {}
+    for part in answer.responses[0].partitions if answer.responses else ():
+        if not (is_lenient and part.error_code is ErrorCode.offset_out_of_range):
+            check_kafka(part.error_code)
+        found[int(part.partition_index)] = FetchedPart(
+            bytes(part.records or b""),
+            tuple(part.aborted_transactions or ()),
+            int(part.last_stable_offset),
+            int(part.log_start_offset),
         )
-
-    return await patiently(attempt)
+    return found
 
 
 # -- coordinators

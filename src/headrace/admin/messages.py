@@ -7,7 +7,7 @@ import random
 import re
 from base64 import b64decode, urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from types import ModuleType
 from typing import Annotated, Any, Literal
@@ -100,7 +100,7 @@ class MessagePage(msgspec.Struct, frozen=True):
     """False if the scan has stopped at one of its bounds: continue with the cursor."""
 
 
-class _Cursor(msgspec.Struct, frozen=True, array_like=True):
+class MessageCursor(msgspec.Struct, frozen=True, array_like=True):
     direction: Literal["f", "b"]
     positions: dict[str, int]
 
@@ -130,7 +130,7 @@ async def browse_messages(request: AdminRequest) -> AdminReply:
     query, topic = request.query(MessageQuery), request.parameters["topic"]
     wanted = query.filter()
     async with request.services.scanning:
-        cursor = _decoded(query.cursor) if query.cursor else None
+        cursor = decode_cursor(query.cursor) if query.cursor else None
         bounds = await partition_bounds(request, topic, query.partition)
         is_backward = query.start == "latest" if cursor is None else cursor.direction == "b"
         if cursor is not None:
@@ -157,8 +157,7 @@ def _page(
     cursor = None
     if not is_at_edge or not is_backward:
         # Forwards there is always more to come.
-        direction: Literal["f", "b"] = "b" if is_backward else "f"
-        cursor = _encoded(_Cursor(direction, {str(index): at for index, at in scan.positions.items()}))
+        cursor = encode_cursor("b" if is_backward else "f", scan.positions)
     return MessagePage(items, cursor, scan.scanned, is_at_edge or len(items) >= query.limit)
 
 
@@ -206,13 +205,14 @@ def parse_time(text: str) -> int | None:
     return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def _encoded(cursor: _Cursor) -> str:
+def encode_cursor(direction: Literal["f", "b"], positions: Mapping[int, int]) -> str:
+    cursor = MessageCursor(direction, {str(index): at for index, at in positions.items()})
     return urlsafe_b64encode(msgspec.json.encode(cursor)).decode().rstrip("=")
 
 
-def _decoded(text: str) -> _Cursor:
+def decode_cursor(text: str) -> MessageCursor:
     try:
-        return msgspec.json.decode(urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_Cursor)
+        return msgspec.json.decode(urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=MessageCursor)
     except (msgspec.DecodeError, Base64Error, ValueError):
         raise AdminError(400, "invalid_request", "the cursor is not one of an earlier answer") from None
 
@@ -291,6 +291,6 @@ def payload(text: str | None, encoding: str, what: str) -> bytes | None:
     if encoding == "json":
         try:
             msgspec.json.decode(text)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             raise AdminError(400, "invalid_request", f"the {what} is not JSON") from None
     return text.encode()

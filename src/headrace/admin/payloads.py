@@ -83,7 +83,7 @@ def as_json(data: bytes, most_bytes: int) -> str | None:
         return None
     try:
         shown = msgspec.json.format(data, indent=_INDENT).decode()
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return shown if len(shown) <= 2 * most_bytes + 16 else data.decode()
 

@@ -138,7 +138,7 @@ class AdminRequest:
             return msgspec.json.decode(self.body, type=kind)
         except msgspec.ValidationError as error:
             raise AdminError(400, "invalid_request", f"the body is not as expected: {error}") from None
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             raise AdminError(400, "invalid_request", "the body is not JSON") from None
 
     def query(self, kind: type[_T]) -> _T:

@@ -5,10 +5,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from headrace.admin.kafka_calls import KafkaCalls
+from headrace.admin.live_views import LiveViews
 from headrace.admin.payloads import NoDecoder, PayloadDecoder
 from headrace.admin.queue_permissions import QueuePermissions
 from headrace.admin.sessions import SessionStore
-from headrace.admin.streams import StreamLimits
+from headrace.admin.streams import OpenStreams
 from headrace.cluster.access import AccessControl
 from headrace.cluster.metadata import Metadata
 from headrace.monitor.health.service import HealthService
@@ -41,7 +42,8 @@ class AdminServices:
     sessions: SessionStore
     decoder: PayloadDecoder = field(default_factory=NoDecoder)
     """Decodes payloads that have a schema."""
-    streams: StreamLimits = field(default_factory=StreamLimits)
+    streams: OpenStreams = field(default_factory=OpenStreams)
+    live: LiveViews = field(default_factory=LiveViews)
     scanning: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SCANS_AT_A_TIME))
     """Held while a topic is scanned for messages."""
     changing: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -239,6 +239,7 @@ class BrokerApp:
         self._http_endpoint = await server.start(address, may_move=not self.settings.http_listen)
         undo.push_async_callback(server.stop, self.settings.shutdown_timeout_ms / 1000)
         undo.push_async_callback(endpoint.stop)
+        undo.callback(admin.streams.closing.set)
         services.http_listeners = f"{self._http_scheme}://{self._http_endpoint}"
         await self._listen_registry(services, undo)
 

@@ -138,6 +138,8 @@ RULE = {
     "resource_type": "queue",
     "resource_name": "jobs",
 }
+RETRY_BYTES = 13
+"""The first line of a stream of events."""
 JOBS = {"queue": "jobs"}
 OWNER = {"name": EVE[0], "id": "none"}
 
@@ -195,6 +197,9 @@ CASES: dict[str, RouteCase] = {
     "GET /transactions": RouteCase(before=new_transaction),
     "POST /transactions/{transactional_id}/abort": RouteCase({"transactional_id": ""}, before=new_transaction),
     "GET /producers": RouteCase(query="?topic=orders"),
+    "GET /topics/{topic}/tail": RouteCase(ORDERS, max_bytes=RETRY_BYTES),
+    "GET /topics/{topic}/download": RouteCase(ORDERS, query="?limit=2"),
+    "GET /live/{view}": RouteCase({"view": "cluster"}, max_bytes=RETRY_BYTES),
     "GET /topics/{topic}/messages": RouteCase(ORDERS, query="?from=earliest&limit=2"),
     "POST /topics/{topic}/messages": RouteCase(ORDERS, body={"value": "tea"}),
     "GET /pipelines": RouteCase(before=reporting),

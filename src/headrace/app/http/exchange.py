@@ -127,7 +127,10 @@ class HttpExchange:
         return f"{found[0]}:{found[1]}" if found else "unknown"
 
     async def run(self, app: AsgiApp) -> None:
-        """Run the application on this request. Its failure is a 500, or the end of the connection mid-response."""
+        """Run the application on this request. Its failure is a 500, or the end of the connection mid-response.
+
+        An application that does not want to go on with a client raises `ConnectionAbortedError`.
+        """
         mark = mark_task(self)
         try:
             on_answered = self._connection.on_answered
@@ -148,6 +151,8 @@ class HttpExchange:
         except asyncio.CancelledError:
             self._connection.close()
             raise
+        except ConnectionAbortedError as error:
+            log.info("a client over HTTP is disconnected: %s", error)
         except Exception:
             log.exception("a request over HTTP failed")
         else:
