@@ -236,7 +236,8 @@ def test_a_tail_shows_messages_as_they_arrive_and_goes_on_where_it_was(broker: B
     with TailStream(broker, "/topics/tailed/tail?value_contains=a") as tail:
         assert tail.next_event()[0] == "progress"
         produce(broker, "tailed", [b"apple", b"plum", b"pear"])
-        values, last_id = [], ""
+        values: list[str] = []
+        last_id = ""
         while len(values) < 2:
             name, data, event_id = tail.next_event()
             last_id = event_id or last_id
