@@ -9,6 +9,7 @@ from headrace.admin import (  # noqa: F401
     health,
     live,
     messages,
+    openapi,
     overview,
     pipelines,
     queue_messages,

@@ -199,6 +199,7 @@ CASES: dict[str, RouteCase] = {
     "GET /producers": RouteCase(query="?topic=orders"),
     "GET /topics/{topic}/tail": RouteCase(ORDERS, max_bytes=RETRY_BYTES),
     "GET /topics/{topic}/download": RouteCase(ORDERS, query="?limit=2"),
+    "GET /openapi.json": RouteCase(),
     "GET /live/{view}": RouteCase({"view": "cluster"}, max_bytes=RETRY_BYTES),
     "GET /topics/{topic}/messages": RouteCase(ORDERS, query="?from=earliest&limit=2"),
     "POST /topics/{topic}/messages": RouteCase(ORDERS, body={"value": "tea"}),
