@@ -78,8 +78,11 @@ def test_a_running_broker_is_secured_in_place(tmp_path: Path) -> None:
         assert sqs.receive_message(QueueUrl=url)["Messages"][0]["Body"] == "hello"
 
         settings = (tmp_path / "data" / "security.toml").read_text()
+        starts = broker.stderr.count("this is headrace")
         again = secure("--data-dir", str(tmp_path / "data"))
         assert "password" not in again
+        assert "done already" in again["actions"][0]
+        assert broker.stderr.count("this is headrace") == starts, "what is done already needs no restart"
         assert (tmp_path / "data" / "security.toml").read_text() == settings
         with pytest.raises(subprocess.CalledProcessError, match="exit status 1"):
             secure(*arguments, "--step", "1")
@@ -119,6 +122,13 @@ def test_a_cluster_is_secured_step_by_step_while_clients_go_on(tmp_path: Path) -
                     *("--security-dir", str(tmp_path / "security"), "--step", str(step)),
                 )
                 facts = facts or done
+                if step < 3 and broker_id == 1:
+                    with pytest.raises(subprocess.CalledProcessError) as refused:
+                        secure(
+                            *("--data-dir", str(tmp_path / "broker-1"), "--security-dir", str(tmp_path / "security")),
+                            *("--step", str(step + 1)),
+                        )
+                    assert f"broker 2 has not done step {step}" in refused.value.stderr
                 if step < 3:
                     for _ in range(100):
                         producer.produce("orders", b"x")
@@ -136,3 +146,46 @@ def test_a_cluster_is_secured_step_by_step_while_clients_go_on(tmp_path: Path) -
             seen += len([message for message in batch if message.error() is None])
         consumer.close()
         assert seen == sent
+
+
+@pytest.mark.slow
+def test_a_step_that_would_cut_a_broker_off_is_refused(tmp_path: Path) -> None:
+    """A broker is down, then behind; a step is left out; a broker that cannot be asked."""
+    ports = {1: free_port(), 2: free_port(), 3: free_port()}
+    with ClusterProcesses(tmp_path, brokers=3) as cluster:
+
+        def do(broker_id: int, step: int, *more: str) -> dict[str, Any]:
+            return secure(
+                *("--data-dir", str(tmp_path / f"broker-{broker_id}"), "--listen", f"127.0.0.1:{ports[broker_id]}"),
+                *("--security-dir", str(tmp_path / "security"), "--step", str(step), *more),
+            )
+
+        def refused(broker_id: int, step: int) -> str:
+            settings = tmp_path / f"broker-{broker_id}" / "security.toml"
+            before = settings.read_text() if settings.exists() else ""
+            with pytest.raises(subprocess.CalledProcessError) as failure:
+                do(broker_id, step)
+            assert (settings.read_text() if settings.exists() else "") == before
+            text: str = failure.value.stderr
+            assert "nothing was changed" in text
+            return text
+
+        assert "step 1 is not done on this broker" in refused(1, 2)
+        cluster.stop(3)
+        admin = AdminClient({"bootstrap.servers": cluster.brokers[1].bootstrap})
+        until(lambda: 3 not in admin.list_topics(timeout=30).brokers)
+        assert "step 1 on broker 3 as well" in do(1, 1)["actions"][-1]
+        do(2, 1)
+        assert "broker 3 is down: start it and run step 1 there" in refused(1, 2)
+        cluster.start_broker(3)
+        assert "broker 3 has not done step 1" in refused(1, 2)
+        do(3, 1)
+        do(1, 2)
+        assert "step 2 is not done on this broker" in refused(2, 3)
+        do(2, 2)
+        assert "brokers 3 have" not in (text := refused(1, 3))
+        assert "broker 3 has not done step 2" in text
+        cluster.stop(2)
+        assert "broker 2 is down" in refused(3, 2)
+        assert "is not running" in refused(2, 3)
+        do(3, 2, "--unchecked")

@@ -25,6 +25,7 @@ def broker() -> Iterator[Broker]:
     ("user", "command", "sentence"),
     [
         ("bob", ("produce", "orders"), "authorization failed"),
+        ("bob", ("cluster", "status"), "needs DESCRIBE on the cluster"),
         ("bob", ("queue", "send", "mails", "hello"), "User:bob"),
     ],
 )

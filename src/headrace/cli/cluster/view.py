@@ -13,11 +13,13 @@ from headrace.wire import (
     BrokerUnreachable,
     Cluster,
     ClusterInfo,
+    ErrorCode,
     Feature,
     LogDir,
     Partition,
     PartitionInfo,
     Reassignment,
+    Refused,
     Timeouts,
     Topic,
     WireError,
@@ -161,6 +163,13 @@ def stored(cluster: Cluster, info: ClusterInfo) -> dict[int, list[LogDir] | None
     for broker_id, node in info.brokers.items():
         try:
             dirs[broker_id] = cluster.log_dirs(node.endpoint)
+        except Refused as error:
+            if error.code is ErrorCode.cluster_authorization_failed:
+                raise CommandFailed(
+                    "this user may not see the state of brokers, which needs DESCRIBE on the cluster: "
+                    "headrace acl add NAME --operation describe --on cluster"
+                ) from None
+            dirs[broker_id] = None
         except WireError:
             dirs[broker_id] = None
     return dirs

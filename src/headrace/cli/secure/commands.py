@@ -48,6 +48,14 @@ def secure(
         ),
     ] = None,
     restart: Annotated[bool, typer.Option(help="Restart the running broker: a second without it.")] = True,
+    unchecked: Annotated[
+        bool,
+        typer.Option(
+            "--unchecked",
+            help="Do steps 2 and 3 without asking the other brokers whether they have done the step before. Those that "
+            "have not, and those that are down and have not, are cut off from this one.",
+        ),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -59,7 +67,8 @@ def secure(
     apply as well; queues over HTTP move to https on their port.
 
     Run again, it changes nothing that is done already. In a cluster, brokers are secured one after the other in three
-    steps, while clients go on: docs/security.md goes through it.
+    steps, while clients go on: docs/security.md goes through it. A step that would cut off a broker, because it is down
+    or behind, is refused.
 
     Examples:
 
@@ -77,6 +86,7 @@ def secure(
         security_dir=security_dir or data_dir / "security",
         step=step,
         restarts=restart,
+        is_checked=not unchecked,
         is_dry=dry_run,
         as_json=as_json,
     )

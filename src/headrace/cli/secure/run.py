@@ -19,6 +19,7 @@ from headrace.app.secured_home import (
 )
 from headrace.cli.cluster.view import PATIENT
 from headrace.cli.errors import CommandFailed
+from headrace.cli.secure.others import brokers_away, check_others
 from headrace.cli.secure.plan import (
     ALL_STEPS,
     PLAIN_LISTENER,
@@ -57,6 +58,7 @@ def run(
     security_dir: Path,
     step: int | None,
     restarts: bool,
+    is_checked: bool,
     is_dry: bool,
     as_json: bool,
 ) -> None:
@@ -74,7 +76,18 @@ def run(
         _check_is_free(address)
     if running is not None and is_first:
         _check_level(_plain_address(running, before))
-    actions = _actions(data_dir, security_dir, running, this_step, is_first=is_first, restarts=restarts)
+    if step is not None and step > max(1, step_of(before)) and is_checked:
+        _check_others(step, security_dir, running, before)
+    if _is_done(this_step, before, address == known_address, hosts, security_dir, running):
+        _print(as_json, [f"nothing: it is done already, by {data_dir / SECURITY_FILE}"], {}, title="To do:")
+        return
+    makes_admin = is_first and not (security_dir / _BROKER_PASSWORD).exists()
+    actions = _actions(data_dir, security_dir, running, this_step, makes_admin=makes_admin, restarts=restarts)
+    if step == 1 and running is not None and (away := brokers_away(_plain_address(running, before))):
+        actions.append(
+            f"then, before step 2, step 1 on {', '.join(f'broker {each}' for each in away)} as well, which cannot be "
+            "reached now"
+        )
     if is_dry:
         _print(as_json, actions, {}, title="This would be done:")
         return
@@ -101,6 +114,43 @@ def _check_step(data_dir: Path, step: int | None, running: RunningBroker | None,
             f"step {done} is done on this broker, and step {step} would make it less secure again: to go back all the "
             f"same, edit {data_dir / SECURITY_FILE}, and restart the broker"
         )
+    if step is not None and step > done + 1:
+        raise CommandFailed(
+            f"step {done + 1} is not done on this broker: run --step {done + 1} on every broker of the cluster first; "
+            "nothing was changed"
+        )
+
+
+def _is_done(
+    step: int,
+    before: dict[str, str],
+    has_address: bool,
+    hosts: list[str],
+    security_dir: Path,
+    running: RunningBroker | None,
+) -> bool:
+    """Whether an earlier run has done all of it, and the broker runs with it: then it need not be restarted."""
+    return (
+        step_of(before) == step
+        and has_address
+        and not hosts
+        and Path(before.get("tls.ca.file", "")).parent == security_dir.resolve()
+        and all(Path(before.get(name, "")).is_file() for name in ("tls.cert.file", "tls.key.file", "tls.ca.file"))
+        and running is not None
+        and any(url.startswith("sasl_tls") for url in running.listeners.values())
+    )
+
+
+def _check_others(step: int, security_dir: Path, running: RunningBroker | None, before: dict[str, str]) -> None:
+    """Raise `CommandFailed` if a broker of the cluster would be cut off by this step."""
+    secure = listener_address(before, SECURE_LISTENER)
+    if running is None or secure is None:
+        raise CommandFailed(
+            "this broker is not running, so that the others cannot be asked whether they are ready for this step: "
+            "start it first; nothing was changed. If you know that they are, repeat this with --unchecked"
+        )
+    ca = Path(before.get("tls.ca.file", ""))
+    check_others(step, _plain_address(running, before), secure, ca, _broker_password(security_dir))
 
 
 def _check_level(plain: str) -> None:
@@ -151,11 +201,11 @@ def _actions(
     running: RunningBroker | None,
     step: int,
     *,
-    is_first: bool,
+    makes_admin: bool,
     restarts: bool,
 ) -> list[str]:
     actions = [f"a CA and a certificate for this broker in {security_dir}, where they are missing"]
-    if is_first:
+    if makes_admin:
         actions.append("an administrator with a password, and an access key for queues")
     actions.append(f"a listener with TLS and SCRAM, in {data_dir / SECURITY_FILE}")
     if step == ALL_STEPS:
