@@ -10,7 +10,7 @@ offsets, with half a second to answer.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from headrace.cluster.metadata import Metadata
@@ -31,13 +31,11 @@ _KNOWN_FOR_MS = 30_000
 """How long a time is used before its leader is asked again: it may have compacted its log."""
 
 
-class Position(NamedTuple):
-    """Where a group is in a partition."""
+Place = tuple[str, int]
+"""Topic and partition."""
 
-    topic: str
-    partition: int
-    offset: int
-    """The offset of the next record to read."""
+Wanted = list[tuple[str, int, list[int]]]
+"""Topic, partition and offsets, as `AskPositions` has them."""
 
 
 class LagFigures(NamedTuple):
@@ -48,17 +46,57 @@ class LagFigures(NamedTuple):
     """None if the record has no time."""
 
 
+def lag_figures(offset: int, start: int, end: int, time_ms: int | None, now_ms: int) -> LagFigures:
+    """The lag at an offset of a log; `time_ms` is that of the next record, None if there is none, -1 without a time."""
+    seconds = 0.0 if time_ms is None else None if time_ms < 0 else max(0, now_ms - time_ms) / 1000
+    return LagFigures(start, end, max(0, end - max(offset, start)), seconds)
+
+
 class KnownTime(NamedTuple):
-    time_ms: int | None
+    time_ms: int
     asked_ms: float
     start_offset: int
     """The start of the log then."""
 
 
-def lag_figures(offset: int, start: int, end: int, time_ms: int | None, now_ms: int) -> LagFigures:
-    """The lag at an offset of a log; `time_ms` is that of the next record, None if there is none, -1 without a time."""
-    seconds = 0.0 if time_ms is None else None if time_ms < 0 else max(0, now_ms - time_ms) / 1000
-    return LagFigures(start, end, max(0, end - max(offset, start)), seconds)
+class PartitionBook:
+    """What is known of one partition."""
+
+    __slots__ = ("end_offset", "start_offset", "times")
+
+    def __init__(self) -> None:
+        self.start_offset = 0
+        self.end_offset: int | None = None
+        """None if the leader has not answered."""
+        self.times: dict[int, KnownTime] = {}
+        """The time of the next record, by offset; none for those without one."""
+
+    def unknown(self, offsets: Iterable[int], now_ms: float) -> list[int]:
+        """The offsets whose times must be asked for: the time of a record that is still there does not change."""
+        known, start = self.times, self.start_offset
+        return [
+            offset
+            for offset in offsets
+            if (time := known.get(offset)) is None
+            or now_ms - time.asked_ms > _KNOWN_FOR_MS
+            or offset < start != time.start_offset
+        ]
+
+    def note(self, found: LogPositions, asked: Sequence[int], now_ms: float) -> None:
+        self.start_offset, self.end_offset = found.start_offset, found.end_offset
+        for offset, time_ms in zip(asked, found.times, strict=False):
+            if time_ms is None:
+                self.times.pop(offset, None)
+            else:
+                self.times[offset] = KnownTime(time_ms, now_ms, found.start_offset)
+
+    def at(self, offset: int, now_ms: int) -> LagFigures | None:
+        """The lag at an offset; `now_ms` by the wall clock. None if the leader has not answered."""
+        end = self.end_offset
+        if end is None:
+            return None
+        time = self.times.get(offset) if offset < end else None
+        return lag_figures(offset, self.start_offset, end, None if time is None else time.time_ms, now_ms)
 
 
 class LagBook:
@@ -72,98 +110,91 @@ class LagBook:
         self._clock = clock
         self._log_times = times
         self._peers = peers
-        self._ends: dict[tuple[str, int], tuple[int, int]] = {}
-        """Start and end of each partition; of those that the last `refresh` named and that were answered."""
-        self._times: dict[Position, KnownTime] = {}
+        self._books: dict[Place, PartitionBook] = {}
 
-    async def refresh(self, positions: Sequence[Position], *, is_all: bool = False) -> None:
-        """Bring what is known of these positions up to date. With `is_all`, anything else is forgotten."""
-        known = await self._ask_for(positions)
+    async def refresh(self, positions: Mapping[Place, Collection[int]], *, is_all: bool = False) -> None:
+        """Bring what is known of these positions, the offsets in each partition, up to date.
+
+        With `is_all`, anything else is forgotten.
+        """
         if is_all:
             await self._forget_others(positions)
+        await self._ask_leaders(positions)
         # The start of some logs has passed records whose times were known.
         now_ms = self._clock.monotonic_ms()
-        passed = [position async for position in sliced(known) if self._known(position, now_ms) is None]
+        passed = {
+            place: unknown
+            async for place, offsets in sliced(positions.items())
+            if (unknown := self._behind_start(place, offsets, now_ms))
+        }
         if passed:
-            await self._ask_for(passed)
+            await self._ask_leaders(passed)
 
-    async def _forget_others(self, positions: Sequence[Position]) -> None:
-        times: dict[Position, KnownTime] = {}
-        ends: dict[tuple[str, int], tuple[int, int]] = {}
-        async for position in sliced(positions, 1_000):
-            if (time := self._times.get(position)) is not None:
-                times[position] = time
-            if (found := self._ends.get(position[:2])) is not None:
-                ends[position[:2]] = found
-        self._times, self._ends = times, ends
-
-    async def _ask_for(self, positions: Sequence[Position]) -> list[Position]:
-        """Ask the leaders for the ends of partitions, and for the times that are not known; the positions of those
-        that are."""
-        by_leader: dict[BrokerId, dict[tuple[str, int], list[int]]] = {}
-        now_ms = self._clock.monotonic_ms()
-        known: list[Position] = []
-        async for position in sliced(positions):
-            leader = self._leader(position)
-            if leader is None:
-                self._ends.pop(position[:2], None)
-                continue
-            offsets = by_leader.setdefault(leader, {}).setdefault(position[:2], [])
-            if self._known(position, now_ms) is None:
-                offsets.append(position.offset)
-            else:
-                known.append(position)
-        await asyncio.gather(*(self._ask(leader, wanted) for leader, wanted in sorted(by_leader.items())))
-        return known
-
-    def _known(self, position: Position, now_ms: float) -> KnownTime | None:
-        """The time of a record that was there, and still is: it does not change."""
-        time = self._times.get(position)
-        if time is None or time.time_ms is None or now_ms - time.asked_ms > _KNOWN_FOR_MS:
-            return None
-        start, _ = self._ends.get(position[:2], (0, 0))
-        return time if start <= position.offset or start == time.start_offset else None
-
-    def at(self, position: Position) -> LagFigures | None:
-        """The lag at a position, as of the last `refresh`; None if the leader has not answered."""
-        ends, time = self._ends.get(position[:2]), self._times.get(position)
-        if ends is None or time is None:
-            return None
-        return lag_figures(position.offset, *ends, time.time_ms, self._clock.wall_ms())
+    def at(self, place: Place, offset: int, now_ms: int) -> LagFigures | None:
+        """The lag at an offset, as of the last `refresh`; None if the leader has not answered."""
+        book = self._books.get(place)
+        return None if book is None else book.at(offset, now_ms)
 
     async def served(self, call: AskPositions) -> list[LogPositions]:
         """The answer to the call of another coordinator."""
         return await self._log_times.positions(self._led(call.wanted))
 
-    def _leader(self, position: Position) -> BrokerId | None:
-        image = self._metadata.image
-        topic = image.topics.get(TopicName(position.topic))
-        if topic is None or not 0 <= position.partition < len(topic.partitions):
+    async def _forget_others(self, positions: Mapping[Place, Collection[int]]) -> None:
+        books: dict[Place, PartitionBook] = {}
+        async for place, offsets in sliced(positions.items()):
+            book = books[place] = self._books.get(place) or PartitionBook()
+            if len(book.times) > len(offsets):
+                book.times = {offset: book.times[offset] for offset in offsets if offset in book.times}
+        self._books = books
+
+    def _behind_start(self, place: Place, offsets: Iterable[int], now_ms: float) -> list[int]:
+        book = self._books.get(place)
+        if book is None or book.end_offset is None or not book.times:
+            return []
+        return book.unknown([each for each in offsets if each < book.start_offset and each in book.times], now_ms)
+
+    async def _ask_leaders(self, positions: Mapping[Place, Collection[int]]) -> None:
+        """Ask the leaders for the ends of partitions, and for the times that are not known."""
+        by_leader: dict[BrokerId, Wanted] = {}
+        now_ms = self._clock.monotonic_ms()
+        async for place, offsets in sliced(positions.items()):
+            book = self._books.get(place)
+            if book is None:
+                book = self._books[place] = PartitionBook()
+            leader = self._leader(place)
+            if leader is None:
+                book.end_offset = None
+            else:
+                by_leader.setdefault(leader, []).append((*place, book.unknown(offsets, now_ms)))
+        await asyncio.gather(*(self._ask(leader, wanted) for leader, wanted in sorted(by_leader.items())))
+
+    def _leader(self, place: Place) -> BrokerId | None:
+        image, (name, partition) = self._metadata.image, place
+        topic = image.topics.get(TopicName(name))
+        if topic is None or not 0 <= partition < len(topic.partitions):
             return None
-        leader = topic.partitions[position.partition].leader
+        leader = topic.partitions[partition].leader
         return leader if image.is_alive(leader) else None
 
-    async def _ask(self, leader: BrokerId, wanted: dict[tuple[str, int], list[int]]) -> None:
+    async def _ask(self, leader: BrokerId, wanted: Wanted) -> None:
+        is_own = leader == self._metadata.broker_id
         try:
             for part in _parts(wanted):
-                if leader == self._metadata.broker_id:
-                    self._note(part, await self._log_times.positions(self._led(part)))
-                elif self._peers is not None:
-                    answer = await ask(
-                        self._peers,
-                        leader,
-                        AskPositions(part),
-                        list[LogPositions],
-                        lane=_LANE,
-                        timeout_s=_TIMEOUT_S,
-                    )
-                    self._note(part, answer)
+                answer = self._log_times.positions(self._led(part)) if is_own else self._asked(leader, part)
+                self._note(part, await answer)
         except HeadraceError:
             # The lag in its partitions is unknown for now.
-            for place in wanted:
-                self._ends.pop(place, None)
+            for topic, partition, _ in wanted:
+                if (book := self._books.get((topic, partition))) is not None:
+                    book.end_offset = None
 
-    def _led(self, wanted: Iterable[tuple[str, int, list[int]]]) -> Iterator[tuple[Partition, list[int]]]:
+    async def _asked(self, leader: BrokerId, wanted: Wanted) -> list[LogPositions]:
+        if self._peers is None:
+            return []
+        call = AskPositions(wanted)
+        return await ask(self._peers, leader, call, list[LogPositions], lane=_LANE, timeout_s=_TIMEOUT_S)
+
+    def _led(self, wanted: Wanted) -> Iterator[tuple[Partition, list[int]]]:
         for topic, index, offsets in wanted:
             try:
                 partition = self._partitions.get(topic, index)
@@ -172,23 +203,24 @@ class LagBook:
             if partition.is_leader:
                 yield partition, offsets
 
-    def _note(self, wanted: Sequence[tuple[str, int, list[int]]], answered: Iterable[LogPositions]) -> None:
+    def _note(self, wanted: Wanted, answered: Iterable[LogPositions]) -> None:
         now_ms = self._clock.monotonic_ms()
-        asked = {(topic, index): offsets for topic, index, offsets in wanted}
-        for found in answered:
-            place = found.topic, found.partition
-            self._ends[place] = found.start_offset, found.end_offset
-            for offset, time_ms in zip(asked.pop(place, ()), found.times, strict=False):
-                self._times[Position(*place, offset)] = KnownTime(time_ms, now_ms, found.start_offset)
-        for place in asked:
-            self._ends.pop(place, None)
+        by_place = {(found.topic, found.partition): found for found in answered}
+        for topic, partition, asked in wanted:
+            book, found = self._books.get((topic, partition)), by_place.get((topic, partition))
+            if book is None:
+                continue
+            if found is None:
+                book.end_offset = None
+            else:
+                book.note(found, asked, now_ms)
 
 
-def _parts(wanted: dict[tuple[str, int], list[int]]) -> Iterator[list[tuple[str, int, list[int]]]]:
-    """The partitions with their offsets, in parts of at most `POSITIONS_MAX` offsets."""
-    part: list[tuple[str, int, list[int]]] = []
+def _parts(wanted: Wanted) -> Iterator[Wanted]:
+    """The partitions with their offsets, in parts of at most `POSITIONS_MAX` offsets, a partition counting as one."""
+    part: Wanted = []
     size = 0
-    for (topic, index), offsets in wanted.items():
+    for topic, index, offsets in wanted:
         # A partition that is read by more groups than that is named in several parts.
         for at in range(0, max(1, len(offsets)), POSITIONS_MAX):
             some = offsets[at : at + POSITIONS_MAX]

@@ -1,18 +1,17 @@
 """The groups that this broker coordinates: members, positions and lag."""
 
-from collections.abc import Iterator
-from functools import partial
 from typing import NamedTuple
 
 from headrace.cluster.metadata import Metadata
 from headrace.groups.group import Group, MemberView
 from headrace.groups.machine import GroupMachine
+from headrace.groups.records import OffsetValue
 from headrace.groups.service import GroupService
 from headrace.model.errors import HeadraceError
 from headrace.model.ids import NO_LEADER, TopicName
-from headrace.monitor.forecast import TREND_POINTS, lag_trend
+from headrace.monitor.forecast import STEADY, TREND_POINTS, lag_trend
 from headrace.monitor.history import History
-from headrace.monitor.lag import LagBook, LagFigures, Position
+from headrace.monitor.lag import LagBook, LagFigures, Place
 from headrace.monitor.loop_slices import sliced
 from headrace.monitor.snapshots import (
     GroupDetail,
@@ -33,12 +32,36 @@ class Coordinated(NamedTuple):
     machine: GroupMachine
     group: Group
 
-    def positions(self) -> Iterator[Position]:
-        for (topic, partition), value in self.machine.offsets.of_group(self.group.group_id):
-            yield Position(topic, partition, value.offset)
+    def committed(self) -> list[tuple[Place, OffsetValue]]:
+        return list(self.machine.offsets.of_group(self.group.group_id))
 
-    def last_commit_ms(self) -> int | None:
-        return max((value.commit_ms for _, value in self.machine.offsets.of_group(self.group.group_id)), default=None)
+
+class TopicSum:
+    """The lag of a group over partitions: the sum of the messages, the largest of the seconds; None if unknown."""
+
+    __slots__ = ("messages", "partitions", "seconds")
+
+    def __init__(self) -> None:
+        self.partitions = 0
+        self.messages: int | None = None
+        self.seconds: float | None = None
+
+    def add(self, figures: LagFigures | None) -> None:
+        self.partitions += 1
+        if figures is not None:
+            self._count(figures.lag_messages, figures.lag_seconds)
+
+    def merge(self, other: "TopicSum") -> None:
+        if other.messages is not None:
+            self._count(other.messages, other.seconds)
+
+    def _count(self, messages: int, seconds: float | None) -> None:
+        self.messages = messages if self.messages is None else self.messages + messages
+        if seconds is not None and (self.seconds is None or seconds > self.seconds):
+            self.seconds = seconds
+
+    def lag(self, topic: str) -> GroupTopicLag:
+        return GroupTopicLag(topic, self.partitions, self.messages, self.seconds)
 
 
 class Progress(NamedTuple):
@@ -84,18 +107,19 @@ class LocalGroups:
 
     async def stats(self) -> list[GroupStat]:
         found = self.coordinated()
-        positions: list[Position] = []
+        positions: dict[Place, set[int]] = {}
         progress: dict[str, Progress] = {}
         now_ms = self._clock.monotonic_ms()
         async for each in sliced(found):
-            own = tuple(each.positions())
-            positions += own
-            if own:
-                name, committed = each.group.group_id, sum(position.offset for position in own)
+            total = 0
+            committed = each.committed()
+            for place, value in committed:
+                total += value.offset
+                positions.setdefault(place, set()).add(value.offset)
+            if committed:
+                name = each.group.group_id
                 before = self._progress.get(name)
-                progress[name] = (
-                    Progress(committed, now_ms, now_ms) if before is None else before.after(committed, now_ms)
-                )
+                progress[name] = Progress(total, now_ms, now_ms) if before is None else before.after(total, now_ms)
         self._progress = progress
         await self._lag.refresh(positions, is_all=True)
         return [self._stat(each) async for each in sliced(found)]
@@ -110,19 +134,28 @@ class LocalGroups:
         if group is None or not shard.is_active:
             return None
         found = Coordinated(shard.machine, group)
-        await self._lag.refresh(tuple(found.positions()))
+        await self._lag.refresh({place: (value.offset,) for place, value in found.committed()})
         members = group.member_views(self._metadata.image)
         return GroupDetail(
             self._stat(found), [_member_stat(member) for member in members], self._partitions(found, members)
         )
 
     def _stat(self, found: Coordinated) -> GroupStat:
-        group = found.group
-        topics = _by_topic([(position, self._lag.at(position)) for position in found.positions()])
-        known = [each.lag_messages for each in topics if each.lag_messages is not None]
-        seconds = [each.lag_seconds for each in topics if each.lag_seconds is not None]
-        progress, name, wall_ms = self._progress.get(group.group_id), group.group_id, self._clock.wall_ms()
-        last = partial(self._history.last, "group", name, count=TREND_POINTS, wall_ms=wall_ms)
+        group, wall_ms = found.group, self._clock.wall_ms()
+        topics: dict[str, TopicSum] = {}
+        last_commit_ms = None
+        for place, value in found.committed():
+            if last_commit_ms is None or value.commit_ms > last_commit_ms:
+                last_commit_ms = value.commit_ms
+            summed = topics.get(place[0])
+            if summed is None:
+                summed = topics[place[0]] = TopicSum()
+            summed.add(self._lag.at(place, value.offset, wall_ms))
+        total = TopicSum()
+        for summed in topics.values():
+            total.merge(summed)
+        name = group.group_id
+        progress = self._progress.get(name)
         return GroupStat(
             name,
             group.kind,
@@ -130,14 +163,20 @@ class LocalGroups:
             group.protocol_type,
             group.member_count,
             self._metadata.broker_id,
-            topics=topics,
-            lag_messages=sum(known) if known else None,
-            lag_seconds=max(seconds, default=None),
-            trend=lag_trend(last(series="lag_messages"), last(series="lag_seconds")),
-            last_commit_ms=found.last_commit_ms(),
-            stalled_s=(self._clock.monotonic_ms() - progress.since_ms) / 1000 if progress and sum(known) else None,
+            topics=[topics[topic].lag(topic) for topic in sorted(topics)],
+            lag_messages=total.messages,
+            lag_seconds=total.seconds,
+            trend=self._trend(name, wall_ms),
+            last_commit_ms=last_commit_ms,
+            stalled_s=(self._clock.monotonic_ms() - progress.since_ms) / 1000 if progress and total.messages else None,
             consumed_per_s=0.0 if progress is None else progress.per_s,
         )
+
+    def _trend(self, name: str, wall_ms: int) -> str:
+        messages = self._history.last("group", name, "lag_messages", TREND_POINTS, wall_ms)
+        if not messages:
+            return STEADY
+        return lag_trend(messages, self._history.last("group", name, "lag_seconds", TREND_POINTS, wall_ms))
 
     def _partitions(self, found: Coordinated, members: list[MemberView]) -> list[GroupPartitionStat]:
         owners = {
@@ -147,11 +186,11 @@ class LocalGroups:
             for partition in partitions
             if self._metadata.image.has_partition(topic, partition)
         }
-        committed = dict(found.machine.offsets.of_group(found.group.group_id))
-        stats = []
+        committed = dict(found.committed())
+        stats, wall_ms = [], self._clock.wall_ms()
         for topic, partition in sorted({*owners, *committed}):
             value = committed.get((topic, partition))
-            figures = None if value is None else self._lag.at(Position(topic, partition, value.offset))
+            figures = None if value is None else self._lag.at((topic, partition), value.offset, wall_ms)
             stats.append(
                 GroupPartitionStat(
                     topic,
@@ -173,20 +212,6 @@ class LocalGroups:
         if found is None or partition >= len(found.partitions):
             return NO_LEADER
         return found.partitions[partition].leader
-
-
-def _by_topic(positions: list[tuple[Position, LagFigures | None]]) -> list[GroupTopicLag]:
-    by_topic: dict[str, list[LagFigures | None]] = {}
-    for (topic, _, _), figures in positions:
-        by_topic.setdefault(topic, []).append(figures)
-    return [_topic_lag(topic, found) for topic, found in sorted(by_topic.items())]
-
-
-def _topic_lag(topic: str, found: list[LagFigures | None]) -> GroupTopicLag:
-    known = [each for each in found if each is not None]
-    messages = sum(each.lag_messages for each in known) if known else None
-    seconds = max((each.lag_seconds for each in known if each.lag_seconds is not None), default=None)
-    return GroupTopicLag(topic, len(found), messages, seconds)
 
 
 def _member_stat(member: MemberView) -> MemberStat:

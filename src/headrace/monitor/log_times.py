@@ -41,6 +41,10 @@ class _Key(NamedTuple):
     offset: int
 
 
+_Target = tuple[list[int | None], int]
+"""Where a time goes: a list and an index in it."""
+
+
 class _Remembered(NamedTuple):
     record: NextRecord
     at_ms: float
@@ -51,6 +55,7 @@ class _Lookup(NamedTuple):
     log: Log
     offset: int
     below: int
+    target: _Target
 
 
 class LogTimes:
@@ -64,36 +69,30 @@ class LogTimes:
         plans = [
             (partition, partition.log.start_offset, partition.high_watermark, offsets) for partition, offsets in wanted
         ]
-        times: dict[_Key, int | None] = {}
         lookups: list[_Lookup] = []
+        answers: list[LogPositions] = []
         async for partition, start, end, offsets in sliced(plans):
-            for offset in offsets:
-                key = _key(partition, max(offset, start))
-                if key not in times:
-                    times[key], lookup = self._recall(key, partition, start, end)
-                    lookups += () if lookup is None else (lookup,)
-        times |= await self._find(lookups)
-        return [
-            LogPositions(
-                partition.topic,
-                partition.index,
-                start,
-                end,
-                [times[_key(partition, max(offset, start))] for offset in offsets],
-            )
-            async for partition, start, end, offsets in sliced(plans)
-        ]
+            times: list[int | None] = [None] * len(offsets)
+            answers.append(LogPositions(partition.topic, partition.index, start, end, times))
+            for at, offset in enumerate(offsets):
+                if offset < end:
+                    times[at] = self._recall(lookups, partition, max(offset, start), end, (times, at))
+        await self._find(lookups)
+        return answers
 
     async def time_at(self, partition: Partition, offset: int) -> int | None:
         """The time of the first record at or after an offset; None if there is none."""
         (found,) = await self.positions([(partition, [offset])])
         return found.times[0]
 
-    def _recall(self, key: _Key, partition: Partition, start: int, end: int) -> tuple[int | None, _Lookup | None]:
-        """The time if it is known, or the lookup that finds it."""
-        offset = key.offset
+    def _recall(
+        self, lookups: list[_Lookup], partition: Partition, offset: int, end: int, target: _Target
+    ) -> int | None:
+        """The time if it is known; else a lookup is added that finds it."""
         if offset >= end:
-            return None, None
+            return None
+        log = partition.log
+        key = _Key(partition.topic_id, partition.index, log.generation, offset)
         known = self._remembered.get(key)
         if known is not None:
             record, at_ms = known
@@ -101,23 +100,23 @@ class LogTimes:
             if record.timestamp is None:
                 # Nothing to read up to there.
                 if record.offset >= end:
-                    return None, None
+                    return None
                 offset = max(offset, record.offset)
-            elif record.offset >= start and not is_old:
-                return record.timestamp, None
-        return None, _Lookup(key, partition.log, offset, end)
+            elif record.offset >= log.start_offset and not is_old:
+                return record.timestamp
+        lookups.append(_Lookup(key, log, offset, end, target))
+        return None
 
-    async def _find(self, lookups: Sequence[_Lookup]) -> dict[_Key, int | None]:
+    async def _find(self, lookups: Sequence[_Lookup]) -> None:
         loop, left = asyncio.get_running_loop(), DECODES_MAX
-        times: dict[_Key, int | None] = {}
         for at in range(0, len(lookups), _PER_JOB):
             job = lookups[at : at + _PER_JOB]
             found, decoded = await loop.run_in_executor(self._workers, _look_up, job, left)
             left -= decoded
             for lookup, record in zip(job, found, strict=True):
-                times[lookup.key] = record.timestamp
+                times, place = lookup.target
+                times[place] = record.timestamp
                 self._remember(lookup.key, record)
-        return times
 
     def _remember(self, key: _Key, record: NextRecord) -> None:
         if not record.is_exact:
@@ -128,15 +127,11 @@ class LogTimes:
             self._remembered.popitem(last=False)
 
 
-def _key(partition: Partition, offset: int) -> _Key:
-    return _Key(partition.topic_id, partition.index, partition.log.generation, offset)
-
-
 def _look_up(lookups: Sequence[_Lookup], decodes_left: int) -> tuple[list[NextRecord], int]:
     """Find the records, in a worker thread; also how many batches were decoded."""
     found: list[NextRecord] = []
     decoded = 0
-    for _, log, offset, below in lookups:
+    for _, log, offset, below, _ in lookups:
         record = _UNREADABLE
         try:
             record = log.next_record(offset, below, decodes=False)

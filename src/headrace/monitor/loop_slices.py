@@ -6,8 +6,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-SLICE = 200
-"""Objects between two turns of the loop: at 10 µs each, 2 ms."""
+SLICE = 100
+"""Objects between two turns of the loop: at 10 to 30 µs each, 1 to 3 ms."""
 
 
 async def sliced(things: Iterable[T], size: int = SLICE) -> AsyncIterator[T]:

@@ -129,6 +129,11 @@ def topic_partitions(topic: TopicImage, answered: Iterable[PartitionStat]) -> li
     ]
 
 
+def reads(group: GroupStat, topic: str) -> bool:
+    """Whether a group has committed offsets in a topic."""
+    return any(lag.topic == topic for lag in group.topics)
+
+
 def topic_groups(groups: Iterable[GroupStat], topic: str) -> Iterator[TopicGroup]:
     """The groups that have committed offsets in a topic."""
     for group in groups:
@@ -168,15 +173,15 @@ def _messages(queue: QueueStat) -> int | None:
     return queue.visible + (queue.in_flight or 0) + (queue.delayed or 0)
 
 
-def groups_with_shares(groups: Iterable[GroupStat], shares: Iterable[SharePartitionStat]) -> list[GroupStat]:
-    """The groups, with the lag of share groups, which the leaders of their partitions know."""
+def shares_by_group(shares: Iterable[SharePartitionStat]) -> dict[str, list[SharePartitionStat]]:
     by_group: dict[str, list[SharePartitionStat]] = {}
     for share in shares:
         by_group.setdefault(share.group, []).append(share)
-    return [with_share_lag(group, by_group.get(group.group, ())) for group in groups]
+    return by_group
 
 
 def with_share_lag(group: GroupStat, shares: Iterable[SharePartitionStat]) -> GroupStat:
+    """A group with the lag of a share group, which the leaders of its partitions know."""
     by_topic: dict[str, list[SharePartitionStat]] = {}
     for share in shares if group.kind == "share" else ():
         by_topic.setdefault(share.topic, []).append(share)
@@ -289,9 +294,7 @@ def oldest_queues(queues: Iterable[QueueStat]) -> list[QueueStat]:
 
 
 def share_groups(groups: Iterable[GroupStat], shares: Iterable[SharePartitionStat]) -> list[ShareGroupStat]:
-    by_group: dict[str, list[SharePartitionStat]] = {}
-    for share in sorted(shares, key=lambda each: (each.topic, each.partition)):
-        by_group.setdefault(share.group, []).append(share)
+    by_group = shares_by_group(sorted(shares, key=lambda each: (each.topic, each.partition)))
     return [
         ShareGroupStat(each.group, each.state, each.members, each.coordinator, by_group.get(each.group, []))
         for each in groups

@@ -3,8 +3,9 @@
 Every method answers for the whole cluster. A broker that does not answer, because it is down or of an older version,
 is listed without data, and its part of the figures is missing: that is never an error.
 
-Figures are at most a second old, and so are the lags in seconds. With more than 2,500 topics or groups they are reused
-for longer, 0.2 ms for each of them, so that watching a large cluster costs at most a tenth of a core.
+Figures are at most a second old, and so are the lags in seconds. With more than 2,500 topics or groups they are used
+for longer, so that watching a large cluster costs at most a tenth of a core: 15,000 groups for 5 s, or up to 30 s for
+the first look in a while. One topic or group by name is always current.
 """
 
 import asyncio
@@ -250,8 +251,9 @@ class Monitor:
             return None
         brokers = {broker for each in topic.partitions for broker in each.replicas} - {self._metadata.broker_id}
         asked = await asyncio.gather(*(self._ask_topic(broker, name) for broker in sorted(brokers)))
-        led, groups = [self._local.topic(name), *asked], await self.groups()
+        led = [self._local.topic(name), *asked]
         partitions = [partition for each in led for partition in each.partitions]
+        groups = [group async for group in sliced(await self.groups(), 1_000) if merge.reads(group, name)]
         summed = merge.TopicMerge(self._metadata.image, is_queue)
         stat = merge.topic_stat(summed, topic, partitions, [each.rates for each in led], groups)
         return TopicDetail(stat, merge.topic_partitions(topic, partitions), list(merge.topic_groups(groups, name)))
@@ -269,8 +271,9 @@ class Monitor:
         return await self._groups.get()
 
     async def _merge_groups(self) -> list[GroupStat]:
-        groups, shares = await self._gather("groups"), await self._shares.get()
-        return sorted(merge.groups_with_shares(groups, shares), key=lambda each: each.group)
+        groups, shares = await self._gather("groups"), merge.shares_by_group(await self._shares.get())
+        merged = [merge.with_share_lag(each, shares.get(each.group, ())) async for each in sliced(groups, 1_000)]
+        return sorted(merged, key=lambda each: each.group)
 
     async def group(self, name: str) -> GroupDetail | None:
         """A group with its members and its lag in each partition; None if there is none, or no coordinator answers."""
