@@ -34,6 +34,9 @@ _KNOWN_FOR_MS = 30_000
 Place = tuple[str, int]
 """Topic and partition."""
 
+Positions = Mapping[Place, Collection[int]]
+"""The offsets of the next records to read, by partition."""
+
 Wanted = list[tuple[str, int, list[int]]]
 """Topic, partition and offsets, as `AskPositions` has them."""
 
@@ -112,7 +115,7 @@ class LagBook:
         self._peers = peers
         self._books: dict[Place, PartitionBook] = {}
 
-    async def refresh(self, positions: Mapping[Place, Collection[int]], *, is_all: bool = False) -> None:
+    async def refresh(self, positions: Positions, *, is_all: bool = False) -> None:
         """Bring what is known of these positions, the offsets in each partition, up to date.
 
         With `is_all`, anything else is forgotten.
@@ -130,16 +133,16 @@ class LagBook:
         if passed:
             await self._ask_leaders(passed)
 
-    def at(self, place: Place, offset: int, now_ms: int) -> LagFigures | None:
+    def at(self, place: Place, offset: int) -> LagFigures | None:
         """The lag at an offset, as of the last `refresh`; None if the leader has not answered."""
         book = self._books.get(place)
-        return None if book is None else book.at(offset, now_ms)
+        return None if book is None else book.at(offset, self._clock.wall_ms())
 
     async def served(self, call: AskPositions) -> list[LogPositions]:
         """The answer to the call of another coordinator."""
         return await self._log_times.positions(self._led(call.wanted))
 
-    async def _forget_others(self, positions: Mapping[Place, Collection[int]]) -> None:
+    async def _forget_others(self, positions: Positions) -> None:
         books: dict[Place, PartitionBook] = {}
         async for place, offsets in sliced(positions.items()):
             book = books[place] = self._books.get(place) or PartitionBook()
@@ -153,7 +156,7 @@ class LagBook:
             return []
         return book.unknown([each for each in offsets if each < book.start_offset and each in book.times], now_ms)
 
-    async def _ask_leaders(self, positions: Mapping[Place, Collection[int]]) -> None:
+    async def _ask_leaders(self, positions: Positions) -> None:
         """Ask the leaders for the ends of partitions, and for the times that are not known."""
         by_leader: dict[BrokerId, Wanted] = {}
         now_ms = self._clock.monotonic_ms()

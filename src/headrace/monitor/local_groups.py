@@ -150,7 +150,7 @@ class LocalGroups:
             summed = topics.get(place[0])
             if summed is None:
                 summed = topics[place[0]] = TopicSum()
-            summed.add(self._lag.at(place, value.offset, wall_ms))
+            summed.add(self._lag.at(place, value.offset))
         total = TopicSum()
         for summed in topics.values():
             total.merge(summed)
@@ -187,10 +187,10 @@ class LocalGroups:
             if self._metadata.image.has_partition(topic, partition)
         }
         committed = dict(found.committed())
-        stats, wall_ms = [], self._clock.wall_ms()
+        stats = []
         for topic, partition in sorted({*owners, *committed}):
             value = committed.get((topic, partition))
-            figures = None if value is None else self._lag.at((topic, partition), value.offset, wall_ms)
+            figures = None if value is None else self._lag.at((topic, partition), value.offset)
             stats.append(
                 GroupPartitionStat(
                     topic,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from headrace.config.broker import BrokerSettings
 from headrace.monitor.collectors.limits import OmittedSeries
-from headrace.monitor.lag import LagBook, LagFigures, Position
+from headrace.monitor.lag import LagBook, LagFigures, Place
 from headrace.monitor.local_groups import Coordinated
 from headrace.monitor.loop_slices import sliced
 from headrace.monitor.monitor import Monitor
@@ -43,7 +43,8 @@ KAFKA_EXPORTER_METRICS = (OFFSET, OFFSET_SUM, LAG, LAG_SUM, MEMBERS)
 WAIT_S = 0.7
 """The most that a scrape waits for leaders on other brokers."""
 
-Held = tuple[Coordinated, list[tuple[Position, LagFigures | None]]]
+Held = tuple[Coordinated, list[tuple[Place, int, LagFigures | None]]]
+"""A group, and where it is: partition, committed offset and lag."""
 
 
 class _Row(NamedTuple):
@@ -82,9 +83,9 @@ def group_collector(monitor: Monitor, settings: Callable[[], BrokerSettings], om
         sums: dict[tuple[str, str], _TopicSum] = {}
         async for found, held in sliced(shown):
             group = escaped(found.group.group_id)
-            for position, lag in held:
-                rows.append(_Row(group, position.topic, position.partition, position.offset, lag))
-                _add(sums, group, position, lag)
+            for (topic, partition), offset, lag in held:
+                rows.append(_Row(group, topic, partition, offset, lag))
+                _add(sums, (group, topic), offset, lag)
         bounded = omitted.bounded("group_partitions", rows, len(rows), limits.metrics_group_partition_max)
         return (
             GROUPS.family([(GROUPS.label_text(*labels), count) for labels, count in kinds.items()]),
@@ -98,19 +99,25 @@ def group_collector(monitor: Monitor, settings: Callable[[], BrokerSettings], om
 
 async def _refreshed(groups: Sequence[Coordinated], lag: LagBook) -> list[Held]:
     """Each group with its positions and their lag, which is unknown if a leader has not answered in time."""
-    found = [(each, list(each.positions())) async for each in sliced(groups)]
+    found = [(each, each.committed()) async for each in sliced(groups)]
+    positions: dict[Place, set[int]] = {}
+    async for _, committed in sliced(found):
+        for place, value in committed:
+            positions.setdefault(place, set()).add(value.offset)
     with suppress(TimeoutError):
         async with asyncio.timeout(WAIT_S):
-            await lag.refresh([position for _, held in found for position in held], is_all=True)
-    return [(each, [(position, lag.at(position)) for position in held]) async for each, held in sliced(found)]
+            await lag.refresh(positions, is_all=True)
+    return [
+        (each, [(place, value.offset, lag.at(place, value.offset)) for place, value in committed])
+        async for each, committed in sliced(found)
+    ]
 
 
-def _add(sums: dict[tuple[str, str], _TopicSum], group: str, position: Position, lag: LagFigures | None) -> None:
-    key = (group, position.topic)
+def _add(sums: dict[tuple[str, str], _TopicSum], key: tuple[str, str], offset: int, lag: LagFigures | None) -> None:
     total = sums.get(key)
     if total is None:
         total = sums[key] = _TopicSum()
-    total.offset += position.offset
+    total.offset += offset
     if lag is not None:
         total.lag = lag.lag_messages + (total.lag or 0)
 
@@ -125,7 +132,7 @@ def _group_families(shown: list[Held]) -> Iterator[MetricFamily]:
 
 def _largest(shown: list[Held]) -> Iterator[Sample]:
     for each, held in shown:
-        seconds = [lag.lag_seconds for _, lag in held if lag is not None and lag.lag_seconds is not None]
+        seconds = [lag.lag_seconds for _, _, lag in held if lag is not None and lag.lag_seconds is not None]
         if seconds:
             yield LAG_SECONDS_MAX.label_text(each.group.group_id), max(seconds)
 
