@@ -14,7 +14,7 @@ MAKEFLAGS += --no-print-directory
 
 INSTALL = @python=$$(tools/find-python $(PYTHON)) && exec "$$python" -m tools.install --venv $(VENV) $(if $(PYTHON),--this-python)
 
-.PHONY: help install run cluster test check unit lint format bench interop faults sim smoke docs site packages clean
+.PHONY: help install run cluster test check unit lint format bench interop faults sim smoke docs screenshots site packages clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[36m%-10s\033[0m %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -27,6 +27,7 @@ install: ## Make .venv with everything that is developed with (quick when nothin
 run: ## Run a broker on localhost:9092 with its data in ./headrace-data
 	$(INSTALL) --extras '$(EXTRAS)'
 	@echo "For a tour of a minute, in another terminal: $(BIN)/headrace demo"
+	@echo "The dashboard: http://localhost:9324/ui"
 	$(BIN)/headrace serve $(ARGS)
 
 cluster: ## Run three brokers and an etcd on this machine, with their data in ./headrace-cluster
@@ -94,6 +95,9 @@ docs: install ## Write the generated parts of docs/settings.md, docs/metrics.md 
 	$(BIN)/python -m headrace.monitor.reference docs/metrics.md
 	$(BIN)/python -m headrace.monitor.health.alert_rules > deploy/prometheus/alerts.yml
 
+screenshots: install packages ## Make the pictures of the dashboard in docs/images, with a real browser
+	SCREENSHOTS=1 $(BIN)/python -m pytest -q tests/browser/test_screenshots.py
+
 site: ## Build the documentation as a static site in build/site, and fail on broken links
 	$(INSTALL) --extras site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
@@ -107,7 +111,7 @@ clean: ## Remove .venv and caches; data and results stay
 # writes to PostgreSQL, a cluster agrees through etcd, over networks that are cut, and Prometheus scrapes it. Without
 # them those tests are skipped.
 PACKAGES := kcat=kcat strace=strace java=openjdk-17-jre-headless /usr/lib/postgresql/*/bin/postgres=postgresql \
-	etcd=etcd-server etcdctl=etcd-client openssl=openssl ip=iproute2 curl=curl promtool=prometheus
+	etcd=etcd-server etcdctl=etcd-client openssl=openssl ip=iproute2 curl=curl chromium=chromium promtool=prometheus
 
 packages:
 	@python=$$(tools/find-python $(PYTHON)) && exec "$$python" -m tools.packages $(PACKAGES)

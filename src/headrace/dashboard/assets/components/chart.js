@@ -9,6 +9,8 @@ import { clock, short } from "../core/format.js";
 import uPlot from "../vendor/uplot.js";
 
 const HEIGHT = 164;
+/** An axis shows at least this much: a broker that has just started draws at the right edge. */
+const LEAST_S = 900;
 
 /** A colour of the style sheet as the canvas needs it. */
 function colour(name) {
@@ -50,8 +52,8 @@ function options(series, { format, isBinary }, width, tip) {
     height: HEIGHT,
     legend: { show: false },
     cursor: { y: false, points: { size: 7 }, drag: { x: false, y: false } },
-    padding: [10, 8, 0, 0],
-    scales: { y: { range: (_, __, most) => [0, most > 0 ? most * 1.12 : 1] } },
+    padding: [10, 18, 0, 0],
+    scales: { x: { range: (_, first, last) => [Math.min(first, last - LEAST_S), last] }, y: { range: (_, __, most) => [0, most > 0 ? most * 1.12 : 1] } },
     axes: [
       { ...axis, size: 26, gap: 6, grid: { show: false }, space: 70, values: (_, marks) => marks.map((each) => clock(each * 1000).slice(0, 5)) },
       { ...axis, size: axisWidth, gap: 6, space: 34, incrs: isBinary ? BINARY : undefined, values: (_, marks) => marks.map((each) => mark(format(each))) },

@@ -64,7 +64,8 @@ function loggedOut() {
   session.set((now) => (now ? { ...now, user: null, needsLogin: true } : now));
 }
 
-const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
+/** With a capital letter, unless it begins with a name such as retention.ms, and with a full stop. */
+const sentence = (text) => (/^[a-z]+[ ,:]/.test(text) ? text.charAt(0).toUpperCase() + text.slice(1) : text) + (/[.!?]$/.test(text) ? "" : ".");
 
 export const get = (path, query, signal) => call("GET", path, { query, signal });
 export const post = (path, body) => call("POST", path, { body });

@@ -98,3 +98,6 @@ export function coarse(seconds) {
 
 /** "1 topic", "3 topics" */
 export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
+
+/** "1 message is", "3 messages are" */
+export const pluralAre = (number, one, many) => `${plural(number, one, many)} ${number === 1 ? "is" : "are"}`;

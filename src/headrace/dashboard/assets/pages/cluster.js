@@ -1,7 +1,7 @@
 /** The cluster: brokers with what they lead, drain and reassignments with progress, controller and metadata store, settings. */
 import { html, useState } from "../core/html.js";
 import { del, part, post } from "../core/api.js";
-import { bytes, count, duration, ms, perSecond, plural } from "../core/format.js";
+import { bytes, bytesPerSecond, count, duration, ms, plural } from "../core/format.js";
 import { useResource } from "../core/resource.js";
 import { useRights } from "../core/rights.js";
 import { to } from "../core/router.js";
@@ -32,11 +32,12 @@ function Cluster({ tab, cluster, reload }) {
       { label: "Brokers", value: `${brokers.length - down.length} of ${brokers.length}`, tone: down.length ? "crit" : "", note: down.length ? `${down.map((each) => each.broker_id).join(", ")} down` : "all up" },
       { label: "Controller", value: cluster.controller >= 0 ? `Broker ${cluster.controller}` : "None", tone: cluster.controller >= 0 ? "" : "crit" },
       { label: "Metadata store", value: store.kind ?? "–", tone: store.ok === false ? "crit" : "", note: store.ok === false ? "does not answer" : store.latency_ms === null || store.latency_ms === undefined ? "answers" : `answers in ${ms(store.latency_ms)}` },
+      { label: "Not in sync", value: count((cluster.under_replicated ?? 0) + (cluster.offline ?? 0)), unit: "partitions", tone: cluster.offline ? "crit" : cluster.under_replicated ? "warn" : "", note: cluster.offline ? `${count(cluster.offline)} offline` : undefined },
       { label: "Feature level", value: count(cluster.feature_level) },
     ]} />
     <${Tabs} label="Parts of the cluster" current=${tab} tabs=${[
       { key: "brokers", label: "Brokers", href: to("cluster"), count: count(brokers.length) },
-      { key: "reassignments", label: "Reassignments", href: to("cluster", "reassignments") },
+      { key: "reassignments", label: "Reassignments", href: to("cluster", "reassignments"), count: cluster.reassigning || undefined },
       { key: "settings", label: "Settings", href: to("cluster", "settings") },
     ]} />
     ${tab === "brokers" && html`<${Brokers} brokers=${brokers} reload=${reload} />`}
@@ -44,8 +45,7 @@ function Cluster({ tab, cluster, reload }) {
     ${tab === "settings" && html`<${SettingsTable} path="/cluster/settings" subject="all brokers" />`}`;
 }
 
-const memory = (broker) => broker.memory_bytes ?? broker.memory;
-const cpu = (broker) => broker.cpu_percent ?? broker.cpu;
+const percent = (value) => (value === null || value === undefined ? "–" : `${Math.round(value)} %`);
 
 function Brokers({ brokers, reload }) {
   const { may } = useRights();
@@ -59,10 +59,11 @@ function Brokers({ brokers, reload }) {
         { key: "state", label: "State", cell: (row) => html`<span title=${row.problem}><${StateBadge} state=${row.is_draining ? "draining" : row.state} /></span>` },
         { key: "leaders", label: "Leads", end: true, cell: (row) => count(row.leaders) },
         { key: "partitions", label: "Partitions", wide: true, cell: (row) => html`<div class="disk-use"><${Meter} share=${(row.partitions ?? 0) / most} label=${`${row.partitions} partitions`} /><span class="tiny muted num">${count(row.partitions)}</span></div>` },
-        { key: "disk", label: "Disk", wide: true, cell: (row) => (disk(row) ? html`<${DiskUse} disk=${disk(row)} />` : "–") },
-        { key: "in", label: "In", end: true, phone: false, cell: (row) => perSecond(row.messages_in_per_s) },
-        { key: "cpu", label: "CPU", end: true, cell: (row) => (cpu(row) === null || cpu(row) === undefined ? "–" : `${Math.round(cpu(row))} %`) },
-        { key: "memory", label: "Memory", end: true, phone: false, cell: (row) => bytes(memory(row)) },
+        { key: "disk", label: "Disk", wide: true, cell: (row) => (row.disks.length ? html`<${DiskUse} disk=${row.disks[0]} />` : "–") },
+        { key: "in", label: "In", end: true, phone: false, cell: (row) => bytesPerSecond(row.bytes_in_per_s) },
+        { key: "out", label: "Out", end: true, phone: false, cell: (row) => bytesPerSecond(row.bytes_out_per_s) },
+        { key: "cpu", label: "CPU", end: true, cell: (row) => percent(row.cpu_percent) },
+        { key: "memory", label: "Memory", end: true, phone: false, cell: (row) => bytes(row.memory_bytes) },
         { key: "uptime", label: "Up for", end: true, phone: false, cell: (row) => duration(row.uptime_s) },
         { key: "version", label: "Version", end: true, phone: false, cell: (row) => row.version ?? "–" },
         ...(drainable ? [{ key: "drain", label: "Drain", hidden: true, end: true, cell: (row) => html`<${DrainButton} row=${row} choose=${setChosen} reload=${reload} />` }] : []),
@@ -81,8 +82,6 @@ function Brokers({ brokers, reload }) {
       }} />`}
   <//>`;
 }
-
-const disk = (row) => (Array.isArray(row.disks) ? row.disks[0] : (row.disk ?? (row.disk_total_bytes ? { free_bytes: row.disk_free_bytes, total_bytes: row.disk_total_bytes } : null)));
 
 function DrainButton({ row, choose, reload }) {
   if (!row.is_draining) return html`<button type="button" class="button small" aria-label=${`Drain broker ${row.broker_id}`} onClick=${() => choose(row)}>Drain</button>`;

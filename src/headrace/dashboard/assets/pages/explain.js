@@ -2,7 +2,7 @@
 import { html, useState } from "../core/html.js";
 import { useResource } from "../core/resource.js";
 import { setQuery, usePlace } from "../core/router.js";
-import { Command, Prose } from "../components/code.js";
+import { Prose } from "../components/code.js";
 import { SelectField, TextField } from "../components/form.js";
 import { Icon } from "../components/icons.js";
 import { Card } from "../components/stat.js";
@@ -37,9 +37,7 @@ function Decision({ query }) {
   const found = useResource("/acls/explain", { query, pollMs: false });
   if (found.error) return html`<${Failed} error=${found.error} retry=${found.reload} />`;
   if (!found.data) return html`<${Empty} icon="clock" title="Asking" />`;
-  const { allowed, is_allowed, sentence, reason, command, advice, rule } = found.data;
-  const yes = allowed ?? is_allowed;
-  return html`<div class=${`notice decision ${yes ? "" : "crit"}`} role="status"><${Icon} name=${yes ? "check" : "critical"} />
-    <div class="stack-s"><p><b>${yes ? "Allowed" : "Denied"}.</b> <${Prose} text=${sentence ?? reason ?? (typeof rule === "string" ? rule : "")} /></p>
-      ${(command ?? advice) && html`<${Command} text=${command ?? advice} />`}</div></div>`;
+  const { allowed: yes, reason } = found.data;
+  return html`<div class=${`notice decision ${yes ? "ok" : "crit"}`} role="status"><${Icon} name=${yes ? "check" : "critical"} />
+    <div class="stack-s"><p><b>${yes ? "Allowed" : "Denied"}:</b> <${Prose} text=${reason} /></p></div></div>`;
 }

@@ -33,7 +33,7 @@ function Overview({ data }) {
       <${OldestQueues} queues=${data.queues ?? []} />
       <${Brokers} brokers=${data.brokers ?? []} />
       <${Disks} disks=${data.disks ?? []} />
-      ${data.pipelines?.length > 0 && html`<${PipelineList} pipelines=${data.pipelines} />`}
+      <${Pipelines} />
     </div>`;
 }
 
@@ -135,11 +135,14 @@ export function DiskUse({ disk }) {
     <span class="tiny muted">${bytes(disk.free_bytes)} free of ${bytes(disk.total_bytes)}</span></div>`;
 }
 
-function PipelineList({ pipelines }) {
+function Pipelines() {
+  const found = useResource("/pipelines", { query: { per_page: 5, sort: "reported_ms", order: "desc" } });
+  const pipelines = found.data?.items ?? [];
+  if (!pipelines.length) return null;
   return html`<${Card} title="Pipelines" end=${html`<a class="small" href=${to("pipelines")}>All pipelines</a>`}>
-    <${DataTable} caption="Pipelines" rows=${pipelines} rowKey=${(row) => row.pipeline ?? row.name}
+    <${DataTable} caption="Pipelines" rows=${pipelines} rowKey=${(row) => row.name}
       columns=${[
-        { key: "name", label: "Pipeline", name: true, cell: (row) => html`<a href=${to("pipelines", row.pipeline ?? row.name)}>${row.pipeline ?? row.name}</a>` },
+        { key: "name", label: "Pipeline", name: true, cell: (row) => html`<a href=${to("pipelines", row.name)}>${row.name}</a>` },
         { key: "state", label: "State", cell: (row) => html`<${StateBadge} state=${row.state} />` },
         { key: "rows", label: "Rows", end: true, cell: (row) => perSecond(row.rows_per_s) },
         { key: "dead", label: "Dead letters", end: true, cell: (row) => count(row.dead_letters) },

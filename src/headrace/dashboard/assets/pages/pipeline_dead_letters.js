@@ -5,7 +5,6 @@ import { count, plural, time } from "../core/format.js";
 import { useResource } from "../core/resource.js";
 import { useRights } from "../core/rights.js";
 import { to } from "../core/router.js";
-import { Badge } from "../components/badge.js";
 import { Dialog, useAction } from "../components/dialog.js";
 import { TextField } from "../components/form.js";
 import { Icon } from "../components/icons.js";
@@ -15,39 +14,48 @@ import { DataTable } from "../components/table.js";
 import { toast } from "../components/toast.js";
 import { MessageDetail, preview } from "./message.js";
 
-const reasonOf = (row) => row.reason ?? row.headers?.find(([name]) => /reason|error/i.test(name))?.[1] ?? "";
-const keyOf = (row) => `${row.topic ?? ""} ${row.partition}:${row.offset}`;
+const sampleKey = (row) => `${row.partition}:${row.offset}:${row.timestamp_ms}`;
 
 export function PipelineDeadLetters({ name, pipeline, reload }) {
   const letters = useResource(`/pipelines/${part(name)}/dead-letters`);
   const { canChange } = useRights();
-  const [isAsking, setAsking] = useState(false);
-  const [open, setOpen] = useState(null);
-  const rows = letters.data?.items ?? (Array.isArray(letters.data) ? letters.data : []);
-  const shown = rows.find((each) => keyOf(each) === open);
-  const replay = pipeline.replay;
-  if (letters.error && !letters.data) return html`<div class="card"><${Failed} error=${letters.error} retry=${letters.reload} /></div>`;
+  const [asked, setAsked] = useState(null);
+  const data = letters.data;
+  const isReplaying = pipeline.replay?.state === "running";
+  if (letters.error && !data) return html`<div class="card"><${Failed} error=${letters.error} retry=${letters.reload} /></div>`;
   return html`<section class="card" aria-label="Dead letters">
     <div class="card-head">
-      <div><h2>Dead letters</h2><p>Rows that failed, newest first, in ${(pipeline.dead_letter_topics ?? []).map((each, i) => html`${i > 0 ? ", " : ""}<a href=${to("topics", each, "messages")}>${each}</a>`)}</p></div>
-      ${canChange && html`<button type="button" class="button primary" disabled=${!rows.length || replay?.state === "running"} onClick=${() => setAsking(true)}><${Icon} name="undo" />Replay</button>`}
+      <div><h2>Dead letters</h2><p>${data ? html`${plural(data.waiting, "row")} wait in <${TopicLinks} topics=${data.topics} />, by reason` : "Rows that failed, by reason"}</p></div>
+      ${canChange && html`<button type="button" class="button primary" disabled=${!data?.waiting || isReplaying} onClick=${() => setAsked("")}><${Icon} name="undo" />Replay all</button>`}
     </div>
-    ${replay && html`<${ReplayProgress} replay=${replay} />`}
-    <${DataTable} caption="Dead letters" rows=${rows} rowKey=${keyOf} isLoading=${letters.isLoading && !letters.data}
+    ${pipeline.replay && html`<${ReplayProgress} replay=${pipeline.replay} />`}
+    <${DataTable} caption="Dead letters" rows=${data?.reasons ?? []} rowKey=${(row) => row.reason} isLoading=${letters.isLoading && !data}
       empty=${html`<${Empty} icon="check" title="No dead letters">Rows that a step or a schema rejects appear here with the reason.<//>`}
       columns=${[
-        { key: "time", label: "Time", cell: (row) => html`<time class="nowrap">${time(row.timestamp_ms)}</time>` },
-        { key: "reason", label: "Reason", wide: true, cell: (row) => html`<${Badge} tone="crit">${String(reasonOf(row)).slice(0, 80) || "unknown"}<//>` },
-        { key: "value", label: "Row", wide: true, cell: (row) => html`<button type="button" class="cut value mono" aria-label=${`Open the row at offset ${row.offset}`} onClick=${() => setOpen(keyOf(row))}>${preview(row)}</button>` },
-        { key: "offset", label: "Offset", end: true, phone: false, cell: (row) => row.offset },
+        { key: "reason", label: "Reason", wide: true, cell: (row) => html`<code class="reason">${row.reason}</code>` },
+        { key: "letters", label: "Rows", end: true, cell: (row) => count(row.letters) },
+        { key: "replayed", label: "Replayed", end: true, cell: (row) => count(row.replayed) },
+        { key: "last", label: "Last", end: true, cell: (row) => html`<time class="nowrap">${time(row.last_ms)}</time>` },
+        { key: "samples", label: "Samples", wide: true, cell: (row) => html`<${Samples} rows=${row.samples} />` },
+        { key: "replay", label: "Replay", hidden: true, end: true, cell: (row) => canChange && row.replayed < row.letters && html`<button type="button" class="button small" disabled=${isReplaying} aria-label=${`Replay rows with the reason ${row.reason}`} onClick=${() => setAsked(row.reason)}>Replay</button>` },
       ]} />
-    ${shown && html`<${MessageDetail} message=${shown} onClose=${() => setOpen(null)} />`}
-    ${isAsking && html`<${ReplayDialog} name=${name} total=${pipeline.dead_letters} onClose=${() => setAsking(false)} onDone=${reload} />`}
+    ${asked !== null && html`<${ReplayDialog} name=${name} total=${asked ? data.reasons.find((each) => each.reason === asked)?.letters : data.waiting} reason=${asked} onClose=${() => setAsked(null)} onDone=${reload} />`}
   </section>`;
 }
 
-function ReplayDialog({ name, total, onClose, onDone }) {
-  const [reason, setReason] = useState("");
+function TopicLinks({ topics }) {
+  return topics.map((each, i) => html`${i > 0 ? ", " : ""}<a href=${to("topics", each.topic, "messages")}>${each.topic}</a>`);
+}
+
+function Samples({ rows }) {
+  const [open, setOpen] = useState(null);
+  const shown = rows.find((each) => sampleKey(each) === open);
+  return html`<div class="stack-s">${rows.map((each) => html`<button key=${sampleKey(each)} type="button" class="cut value mono" aria-label=${`Open the row at offset ${each.offset}`} onClick=${() => setOpen(sampleKey(each))}>${preview(each)}</button>`)}</div>
+    ${shown && html`<${MessageDetail} message=${shown} onClose=${() => setOpen(null)} />`}`;
+}
+
+function ReplayDialog({ name, total, reason: asked, onClose, onDone }) {
+  const [reason, setReason] = useState(asked);
   const { isBusy, error, start } = useAction(
     () => post(`/pipelines/${part(name)}/replay`, { reason }),
     () => {

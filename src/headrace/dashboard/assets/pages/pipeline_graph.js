@@ -2,7 +2,7 @@
 import { html } from "../core/html.js";
 import { to } from "../core/router.js";
 
-const NODE = { width: 188, height: 56, gapX: 64, gapY: 20, margin: 8 };
+const NODE = { width: 168, height: 56, gapX: 44, gapY: 20, margin: 8 };
 
 /** Each node's column: one more than the furthest of those before it. Edges that close a circle are not followed. */
 export function levels(nodes, edges) {
@@ -18,6 +18,11 @@ export function levels(nodes, edges) {
       }
     }
     if (isDone) break;
+  }
+  // A source stands just before its first reader, so that its edge crosses no node.
+  for (const each of nodes) {
+    const readers = edges.filter(([from, end]) => from === each.id && level.has(end)).map(([, end]) => level.get(end));
+    if (!edges.some(([, end]) => end === each.id) && readers.length) level.set(each.id, Math.max(0, Math.min(...readers) - 1));
   }
   return level;
 }
@@ -52,7 +57,7 @@ export function PipelineGraph({ graph }) {
   if (!nodes.length) return html`<p class="empty small second">The pipeline has not reported its graph yet.</p>`;
   const label = `Graph: ${edges.map(([a, b]) => `${name(nodes, a)} to ${name(nodes, b)}`).join(", ")}`;
   return html`<div class="graph" tabindex="0" role="region" aria-label="Graph of the pipeline">
-    <svg viewBox=${`0 0 ${width} ${height}`} width=${width} height=${height} role="img" aria-label=${label}>
+    <svg viewBox=${`0 0 ${width} ${height}`} style=${{ maxWidth: `${width}px`, minWidth: `${Math.min(width, 760)}px` }} role="group" aria-label=${label}>
       <defs><marker id="arrow" viewBox="0 0 8 8" refX="6" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z" class="arrow" /></marker></defs>
       ${edges.map(([a, b]) => html`<path key=${`${a} ${b}`} class="edge" d=${curve(place.get(a), place.get(b))} marker-end="url(#arrow)" />`)}
       ${nodes.map((each) => html`<${Node} key=${each.id} node=${each} at=${place.get(each.id)} />`)}
@@ -69,7 +74,7 @@ function Node({ node, at }) {
     <rect width=${NODE.width} height=${NODE.height} rx="9" />
     <rect class="bar" width="4" height=${NODE.height - 20} x="10" y="10" rx="2" />
     <text x="24" y="23" class="node-kind">${[node.kind.replace("-", " "), node.type].filter(Boolean).join(" · ")}</text>
-    <text x="24" y="42" class="node-name">${cut(node.name, 20)}</text>
+    <text x="24" y="42" class="node-name">${cut(node.name, 18)}</text>
   </g>`;
   return topic ? html`<a href=${to("topics", topic)}>${body}</a>` : body;
 }

@@ -1,7 +1,7 @@
 /** One queue: counts over time, messages that wait, dead letters, settings. */
 import { html, useState } from "../core/html.js";
 import { del, part, post } from "../core/api.js";
-import { count, duration, perSecond, plural, short } from "../core/format.js";
+import { count, duration, perSecond, pluralAre, short } from "../core/format.js";
 import { useResource } from "../core/resource.js";
 import { useRights } from "../core/rights.js";
 import { navigate, to } from "../core/router.js";
@@ -27,7 +27,12 @@ export function QueuePage({ name, tab = "messages" }) {
 function Queue({ name, tab, queue, reload }) {
   const [dialog, setDialog] = useState(null);
   const { canChange } = useRights();
+  const [version, setVersion] = useState(0);
   const close = () => setDialog(null);
+  function changed() {
+    reload();
+    setVersion((now) => now + 1);
+  }
   const waiting = (queue.visible ?? 0) + (queue.delayed ?? 0) + (queue.in_flight ?? 0);
   const sources = queue.dead_letters_of ?? [];
   const tabs = [
@@ -57,21 +62,21 @@ function Queue({ name, tab, queue, reload }) {
       <${Chart} title="Flow" history=${queue.history} format=${perSecond} series=${[{ name: "sent_per_s", label: "sent" }, { name: "received_per_s", label: "received" }, { name: "deleted_per_s", label: "deleted" }]} />
     </div>`}
     <${Tabs} label="Parts of the queue" current=${tab} tabs=${tabs} />
-    ${tab === "messages" && html`<${QueueMessages} name=${name} queue=${queue} />`}
+    ${tab === "messages" && html`<${QueueMessages} name=${name} queue=${queue} version=${version} />`}
     ${tab === "dead-letters" && html`<${DeadLetters} name=${name} queue=${queue} />`}
     ${tab === "settings" && html`<${QueueSettings} name=${name} queue=${queue} reload=${reload} />`}
-    ${dialog === "send" && html`<${SendDialog} queue=${name} fifo=${queue.fifo} onClose=${close} onDone=${reload} />`}
+    ${dialog === "send" && html`<${SendDialog} queue=${name} fifo=${queue.fifo} onClose=${close} onDone=${changed} />`}
     ${dialog === "purge" &&
     html`<${Confirm} title=${`Purge ${name}?`} action="Purge the queue" danger typed=${name} onClose=${close}
-      consequences=${[`${plural(waiting, "message")} are deleted: visible, delayed and in flight.`, "Messages that are sent from now on stay.", "This cannot be undone."]}
+      consequences=${[`${pluralAre(waiting, "message")} deleted: visible, delayed and in flight.`, "Messages that are sent from now on stay.", "This cannot be undone."]}
       run=${async () => {
         await post(`/queues/${part(name)}/purge`);
         toast(`Purged ${name}.`);
-        reload();
+        changed();
       }} />`}
     ${dialog === "delete" &&
     html`<${Confirm} title=${`Delete the queue ${name}?`} action="Delete the queue" danger typed=${name} onClose=${close}
-      consequences=${[`${plural(waiting, "message")} are deleted with it.`, sources.length ? `${sources.join(", ")} lose their dead-letter queue.` : "Receivers get an error from now on.", "This cannot be undone."]}
+      consequences=${[`${pluralAre(waiting, "message")} deleted with it.`, sources.length ? `${sources.join(", ")} lose their dead-letter queue.` : "Receivers get an error from now on.", "This cannot be undone."]}
       run=${async () => {
         await del(`/queues/${part(name)}`);
         toast(`Deleted the queue ${name}.`);

@@ -14,8 +14,8 @@ const LIMIT = 50;
 
 const keyOf = (row) => row.offset;
 
-export function QueueMessages({ name, queue }) {
-  const peeked = useResource(`/queues/${part(name)}/messages`, { query: { limit: LIMIT } });
+export function QueueMessages({ name, queue, version }) {
+  const peeked = useResource(`/queues/${part(name)}/messages`, { query: { limit: LIMIT }, pollMs: 2000, version });
   const rows = peeked.data?.items ?? [];
   if (peeked.error && !peeked.data) return html`<div class="card"><${Failed} error=${peeked.error} retry=${peeked.reload} /></div>`;
   return html`<section class="card" aria-label="Messages">

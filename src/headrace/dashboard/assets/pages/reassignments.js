@@ -1,7 +1,7 @@
 /** Partitions that move between brokers, with progress, and moving some. */
-import { html, useState } from "../core/html.js";
+import { html, useRef, useState } from "../core/html.js";
 import { post } from "../core/api.js";
-import { bytes, count } from "../core/format.js";
+import { count } from "../core/format.js";
 import { useResource } from "../core/resource.js";
 import { useRights } from "../core/rights.js";
 import { to } from "../core/router.js";
@@ -20,27 +20,31 @@ export function Reassignments({ brokers }) {
   return html`<section class="card" aria-label="Reassignments">
     <div class="card-head"><div><h2>Partitions that move</h2><p>A partition is served all the time while it moves</p></div>
       ${may("alter_cluster") && html`<button type="button" class="button" disabled=${brokers.length < 2} onClick=${() => setAsking(true)}>Move a partition</button>`}</div>
-    <${Loaded} resource=${moves}>${(data) => html`<${Moves} rows=${data.items ?? data} />`}<//>
+    <${Loaded} resource=${moves}>${(data) => html`<${Moves} rows=${data} />`}<//>
     ${isAsking && html`<${MoveDialog} brokers=${brokers} onClose=${() => setAsking(false)} onDone=${moves.reload} />`}
   </section>`;
 }
 
-const share = (row) => {
-  if (typeof row.progress === "number") return row.progress;
-  if (row.total_bytes) return Math.min(1, (row.copied_bytes ?? 0) / row.total_bytes);
-  return null;
-};
+const keyOf = (row) => `${row.topic} ${row.partition}`;
 
 function Moves({ rows }) {
-  return html`<${DataTable} caption="Partitions that move" rows=${rows} rowKey=${(row) => `${row.topic} ${row.partition}`}
+  const most = useRef(new Map());
+  /** How much of what was missing when it was first seen has been copied. */
+  const share = (row) => {
+    if (row.lag_messages === null) return null;
+    const first = Math.max(row.lag_messages, most.current.get(keyOf(row)) ?? 0);
+    most.current.set(keyOf(row), first);
+    return first ? 1 - row.lag_messages / first : 1;
+  };
+  return html`<${DataTable} caption="Partitions that move" rows=${rows} rowKey=${keyOf}
     empty=${html`<${Empty} icon="cluster" title="No partition moves" command="headrace cluster rebalance">Drain a broker, or move a partition, and watch it here.<//>`}
     columns=${[
       { key: "topic", label: "Topic", name: true, cell: (row) => html`<a href=${to("topics", row.topic)}>${row.topic}</a>` },
       { key: "partition", label: "Partition", end: true, cell: (row) => row.partition },
-      { key: "from", label: "Leaves", cell: (row) => (row.removing ?? row.removing_replicas ?? []).join(", ") || "–" },
-      { key: "to", label: "Arrives at", cell: (row) => (row.adding ?? row.adding_replicas ?? []).join(", ") || "–" },
+      { key: "from", label: "Leaves", cell: (row) => row.removing.join(", ") || "–" },
+      { key: "to", label: "Arrives at", cell: (row) => row.adding.join(", ") || "–" },
       { key: "progress", label: "Progress", wide: true, cell: (row) => html`<div class="disk-use"><${Progress} share=${share(row)} label="Progress" />
-        <span class="tiny muted">${row.total_bytes ? `${bytes(row.copied_bytes)} of ${bytes(row.total_bytes)}` : row.lag_messages !== undefined && row.lag_messages !== null ? `${count(row.lag_messages)} messages left` : "copying"}</span></div>` },
+        <span class="tiny muted">${row.lag_messages === null ? "copying" : `${count(row.lag_messages)} messages left`}</span></div>` },
     ]} />`;
 }
 

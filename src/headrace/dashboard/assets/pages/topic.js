@@ -1,7 +1,7 @@
 /** One topic: rates, partitions, messages, consumers and settings. */
 import { html, useState } from "../core/html.js";
 import { del, part, post } from "../core/api.js";
-import { bytes, bytesPerSecond, count, duration, perSecond, plural, short } from "../core/format.js";
+import { bytes, bytesPerSecond, count, duration, perSecond, plural, pluralAre, short } from "../core/format.js";
 import { useResource } from "../core/resource.js";
 import { useRights } from "../core/rights.js";
 import { navigate, to } from "../core/router.js";
@@ -54,8 +54,8 @@ function Topic({ name, tab, topic, reload }) {
     ${dialog === "delete" &&
     html`<${Confirm} title=${`Delete ${name}?`} action="Delete the topic" danger typed=${name} onClose=${close}
       consequences=${[
-        `${plural(topic.messages ?? total(partitions), "message")} in ${plural(partitions.length, "partition")} are deleted on all brokers.`,
-        topic.groups?.length ? `${plural(topic.groups.length, "group")} lose their offsets in it: ${topic.groups.map((each) => each.group).slice(0, 5).join(", ")}.` : "No group has offsets in it.",
+        `${pluralAre(topic.messages ?? total(partitions), "message")} deleted, in ${plural(partitions.length, "partition")} on all brokers.`,
+        topic.groups?.length ? `${plural(topic.groups.length, "group loses its", "groups lose their")} offsets in it: ${topic.groups.map((each) => each.group).slice(0, 5).join(", ")}.` : "No group has offsets in it.",
         "This cannot be undone.",
       ]}
       run=${async () => {

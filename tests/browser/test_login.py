@@ -1,0 +1,82 @@
+"""The login: with the broker's users, for the views that they may see; and a dashboard that only shows."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import expect
+
+from headrace.testing import Broker
+
+from . import sample
+from .conftest import OpenTab
+
+PASSWORD = "correct horse battery staple"
+SETTINGS = {
+    "authorization.enable": True,
+    "super.users": "User:admin",
+    "connection.failed.authentication.delay.ms": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[Broker]:
+    with Broker(users={"admin": PASSWORD, "guest": PASSWORD}, settings=SETTINGS) as broker:
+        yield broker
+
+
+def test_a_deep_link_leads_through_the_login_and_back(new_tab: OpenTab, secured: Broker) -> None:
+    tab = new_tab(secured)
+    tab.ignores_failed_requests = True  # Refused requests are logged by the browser as errors.
+    page = tab.open("/ui/topics?sort=partitions")
+    expect(page.get_by_role("heading", name="Log in to Headrace")).to_be_visible()
+    page.get_by_label("User").fill("admin")
+    page.get_by_label("Password").fill("wrong")
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("alert")).to_contain_text("wrong")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    expect(page).to_have_url(f"{tab.base}/ui/topics?sort=partitions")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Topics")
+    (cookie,) = page.context.cookies()
+    assert cookie["httpOnly"]
+    assert cookie["sameSite"] == "Strict"
+    # A change carries the token against forgery.
+    page.get_by_role("button", name="Create a topic").first.click()
+    page.get_by_role("dialog").get_by_label("Name").fill("made-by-admin")
+    page.get_by_role("dialog").get_by_role("button", name="Create").click()
+    expect(page).to_have_url(f"{tab.base}/ui/topics/made-by-admin")
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_role("heading", name="Log in to Headrace")).to_be_visible()
+    assert page.context.cookies() == []
+
+
+def test_the_login_leads_to_no_other_site(new_tab: OpenTab, secured: Broker) -> None:
+    tab = new_tab(secured)
+    tab.ignores_failed_requests = True
+    page = tab.open("/ui/login?next=https%3A%2F%2Fexample.com%2Fui")
+    page.get_by_label("User").fill("admin")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    expect(page).to_have_url(f"{tab.base}/ui")
+
+
+def test_a_person_without_permissions_sees_nothing_and_is_told_so(new_tab: OpenTab, secured: Broker) -> None:
+    tab = new_tab(secured)
+    tab.ignores_failed_requests = True
+    page = tab.open("/ui/login?next=/ui/topics")
+    page.get_by_label("User").fill("guest")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("main")).to_contain_text("No topic yet")
+    expect(page.get_by_role("button", name="Create a topic")).to_have_count(0)
+    page.goto(f"{tab.base}/ui/cluster")
+    expect(page.get_by_role("main")).to_contain_text("You may not see this")
+
+
+def test_a_read_only_dashboard_has_no_buttons_that_change(new_tab: OpenTab) -> None:
+    with Broker(settings={"dashboard.read.only": True}) as broker:
+        sample.create_topics(broker, {"seen": 1})
+        page = new_tab(broker).open("/ui/topics/seen")
+        expect(page.get_by_text("read-only")).to_be_visible()
+        for name in ("Produce", "Delete", "Partitions"):
+            expect(page.get_by_role("button", name=name, exact=True)).to_have_count(0)

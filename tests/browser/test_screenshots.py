@@ -1,0 +1,75 @@
+"""The pictures of the documentation: `make screenshots` writes docs/images."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+from headrace.testing.process import BrokerProcess
+
+from . import sample
+from .conftest import PHONE, OpenTab
+
+pytestmark = pytest.mark.skipif("SCREENSHOTS" not in os.environ, reason="make screenshots makes them")
+
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+SIZE = {"width": 1280, "height": 800}
+MOST_BYTES = 150_000
+FLOW_S = 75
+"""How long messages flow before the first picture, so that charts have lines."""
+
+PICTURES = {
+    "overview": "/ui",
+    "topics": "/ui/topics",
+    "topic": "/ui/topics/orders",
+    "messages": "/ui/topics/orders/messages?from=earliest&json_path=%24.status&json_equals=paid",
+    "groups": "/ui/groups",
+    "group": "/ui/groups/billing",
+    "queues": "/ui/queues",
+    "queue": "/ui/queues/jobs",
+    "dead-letters": "/ui/queues/jobs/dead-letters",
+    "transactions": "/ui/transactions",
+    "pipelines": "/ui/pipelines",
+    "pipeline": "/ui/pipelines/enrich-orders",
+    "cluster": "/ui/cluster",
+    "security": "/ui/security/explain?user=alice&operation=read&resource=topic&name=orders",
+}
+DARK = ("overview", "group")
+ON_A_PHONE = ("overview", "topics")
+
+
+@pytest.fixture(scope="module")
+def flowing(broker: BrokerProcess) -> Iterator[BrokerProcess]:
+    """The sample broker, with orders that come in all the time."""
+    stop = Event()
+
+    def produce() -> None:
+        number = sample.ORDERS
+        while not stop.wait(0.25):
+            sample.produce_orders(broker, 12 + number // 24 % 20, first=number)
+            number += 24
+            sample.report_pipeline(broker)
+
+    thread = Thread(target=produce)
+    thread.start()
+    stop.wait(FLOW_S)
+    yield broker
+    stop.set()
+    thread.join()
+
+
+@pytest.mark.timeout(600)
+def test_pictures(new_tab: OpenTab, flowing: BrokerProcess) -> None:
+    IMAGES.mkdir(exist_ok=True)
+    wanted = [(name, "light", SIZE, "") for name in PICTURES]
+    wanted += [(name, "dark", SIZE, "-dark") for name in DARK]
+    wanted += [(name, "light", PHONE, "-phone") for name in ON_A_PHONE]
+    for name, theme, size, suffix in wanted:
+        tab = new_tab(flowing, theme=theme, size=size)
+        page = tab.open(PICTURES[name])
+        page.wait_for_timeout(2500)
+        file = IMAGES / f"dashboard-{name}{suffix}.png"
+        page.screenshot(path=file)
+        assert file.stat().st_size < MOST_BYTES, file
