@@ -3,6 +3,7 @@
 from headrace.admin import (  # noqa: F401
     acls,
     audit_events,
+    clients,
     cluster,
     dead_letters,
     groups,

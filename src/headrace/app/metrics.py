@@ -13,6 +13,7 @@ from headrace.cluster.timed_store import TimedStore
 from headrace.kafka.server import KafkaServer
 from headrace.kafka.services import Services
 from headrace.monitor.collectors.canary import canary_collector
+from headrace.monitor.collectors.clients import client_collector
 from headrace.monitor.collectors.cluster import cluster_collector
 from headrace.monitor.collectors.groups import group_collector
 from headrace.monitor.collectors.health import health_collector
@@ -117,6 +118,7 @@ class BrokerMetrics:
 
     def _work(self, services: Services, omitted: OmittedSeries) -> Iterator[tuple[str, Collector]]:
         monitor, metadata = services.monitor, services.metadata
+        yield "clients", client_collector(services.clients, services.clock)
         yield "groups", group_collector(monitor, lambda: metadata.settings, omitted)
         yield "queues", queue_collector(monitor, services.queues, lambda: metadata.settings.metrics_queue_max, omitted)
         yield "transactions", transaction_collector(services.transactions, services.clock)

@@ -41,6 +41,7 @@ from headrace.model.errors import SettingsError, StartupError
 from headrace.model.features import LATEST_LEVEL
 from headrace.model.image import Endpoint
 from headrace.monitor.canary import Canary
+from headrace.monitor.clients.instances import ClientInstances
 from headrace.monitor.monitor import Monitor, MonitoredParts
 from headrace.monitor.pipelines.service import PipelineReports
 from headrace.observe.traffic import TrafficTable
@@ -362,6 +363,7 @@ class Node:
         security.update(metadata.image.security, metadata.settings)
         metadata.subscribe(lambda _, image: security.update(image.security, metadata.settings))
         meter = KafkaRequestMeter() if settings.metrics_enable else None
+        clients = ClientInstances(lambda: metadata.image.client_metrics)
         monitor = Monitor(
             MonitoredParts(
                 metadata=metadata,
@@ -372,6 +374,7 @@ class Node:
                 clock=clock,
                 workers=workers,
                 peers=self._peers,
+                clients=clients,
                 requests=None if meter is None else meter.requests,
             )
         )
@@ -418,6 +421,7 @@ class Node:
             registry=registry,
             canary=canary,
             monitor=monitor,
+            clients=clients,
             peers=self._peers,
             coordinators={
                 0: groups.coordinator,

@@ -15,6 +15,7 @@ from headrace.cli.acl.commands import acl_app
 from headrace.cli.audit.commands import audit_app
 from headrace.cli.bench.commands import bench
 from headrace.cli.cert.commands import cert_app
+from headrace.cli.clients.commands import clients_app
 from headrace.cli.cluster.commands import cluster_app
 from headrace.cli.consume.commands import consume
 from headrace.cli.demo.commands import demo
@@ -62,6 +63,7 @@ app.add_typer(cert_app, name="cert")
 app.add_typer(user_app, name="user")
 app.add_typer(acl_app, name="acl")
 app.add_typer(audit_app, name="audit")
+app.add_typer(clients_app, name="clients")
 app.add_typer(pipeline_app, name="pipeline")
 pipeline_app.command()(archive)
 pipeline_app.command()(replay)

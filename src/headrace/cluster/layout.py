@@ -13,6 +13,7 @@
     /settings/brokers            dynamic settings of all brokers
     /settings/brokers/<id>       dynamic settings of one broker
     /settings/groups/<name>      settings of one group
+    /settings/client-metrics/<name>  a subscription to metrics of clients
     /users, /access-keys, /acls  users and their permissions: `layout_security.py`
     /data-keys/<topic id>        the wrapped data keys of a topic that is or was encrypted (see `layout_keys.py`)
     /producer-ids                the first producer id not in any block yet (see `producer_ids.py`)
@@ -60,6 +61,7 @@ DELETED = "/deleted/"
 ALL_BROKERS_SETTINGS = "/settings/brokers"
 BROKER_SETTINGS = "/settings/brokers/"
 GROUP_SETTINGS = "/settings/groups/"
+CLIENT_METRICS = "/settings/client-metrics/"
 PRODUCER_IDS = "/producer-ids"
 
 
@@ -282,6 +284,7 @@ def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> Clus
     for_all: Mapping[str, str] = image.broker_settings
     by_broker = dict(image.settings_by_broker)
     by_group = dict(image.settings_by_group)
+    client_metrics = image.client_metrics
     security: list[Change] = []
     data_keys = dict(image.data_keys)
     for change in changes:
@@ -329,6 +332,10 @@ def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> Clus
                 by_group.pop(group_id, None)
             else:
                 by_group[group_id] = _decode_settings(key, value)
+        elif key.startswith(CLIENT_METRICS):
+            subscription = key[len(CLIENT_METRICS) :]
+            changed = {} if value is None else {subscription: _decode_settings(key, value)}
+            client_metrics = {**without(client_metrics, subscription), **changed}
         elif key.startswith(layout_security.PREFIXES):
             security.append(change)
         elif key.startswith(DATA_KEYS):
@@ -353,6 +360,7 @@ def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> Clus
         broker_settings=for_all,
         settings_by_broker=by_broker,
         settings_by_group=by_group,
+        client_metrics=client_metrics,
         data_keys=data_keys,
         revision=revision,
         feature_level=cluster.level,
@@ -360,6 +368,10 @@ def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> Clus
         features_revision=features_revision,
         security=layout_security.apply_security(image.security, security),
     )
+
+
+def without(settings: Mapping[str, Mapping[str, str]], name: str) -> dict[str, Mapping[str, str]]:
+    return {each: texts for each, texts in settings.items() if each != name}
 
 
 def _put_alive(brokers: dict[BrokerId, BrokerInfo], change: Change) -> None:

@@ -123,6 +123,7 @@ class BrokerSettings:
     queued_max_request_bytes: int = 256 * _MIB
     request_read_timeout_ms: int = 30_000
     socket_request_max_bytes: int = 100 * _MIB
+    telemetry_max_bytes: int = _MIB
     # Fetches
     fetch_max_bytes: int = 55 * _MIB
     max_incremental_fetch_session_cache_slots: int = 1_000

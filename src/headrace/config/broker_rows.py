@@ -177,6 +177,7 @@ _CONNECTIONS = (
     _row("request.read.timeout.ms", Kind.INT,
          "Close a connection that started a request and did not finish sending it in this time.", 1),
     _row("socket.request.max.bytes", Kind.INT, "The largest request accepted.", 1024),
+    _row("telemetry.max.bytes", Kind.INT, "The most that a client may push of its metrics at a time.", 1, dynamic=True),
     _row("fetch.max.bytes", Kind.INT, "The most a fetch returns, unless a single batch is larger.", 1024, dynamic=True),
     _row("max.incremental.fetch.session.cache.slots", Kind.INT,
          "The number of cached fetch sessions for clients that fetch incrementally.", 0),

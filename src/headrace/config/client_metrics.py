@@ -1,14 +1,28 @@
-"""The settings of a client metrics subscription (KIP-714), which is not supported: only defaults are accepted."""
+"""The settings of a subscription to metrics of clients (KIP-714)."""
 
 from collections.abc import Mapping
 
 from headrace.config.settings import Kind, Setting, table
 
-_NOT_COLLECTED = "client metrics (KIP-714) are not collected"
-_DOC = f"Only the default is accepted: {_NOT_COLLECTED}."
+DEFAULT_INTERVAL_MS = 300_000
+MATCHED = (
+    "client_instance_id",
+    "client_id",
+    "client_software_name",
+    "client_software_version",
+    "client_source_address",
+    "client_source_port",
+)
 
 CLIENT_METRICS_SETTINGS: Mapping[str, Setting] = table(
-    Setting("interval.ms", Kind.INT, 300_000, _DOC, has_effect=False, only_default=_NOT_COLLECTED),
-    Setting("match", Kind.LIST, (), _DOC, has_effect=False, only_default=_NOT_COLLECTED),
-    Setting("metrics", Kind.LIST, (), _DOC, has_effect=False, only_default=_NOT_COLLECTED),
+    Setting("interval.ms", Kind.INT, DEFAULT_INTERVAL_MS, "How often clients push their metrics.", 100, 3_600_000),
+    Setting(
+        "match",
+        Kind.LIST,
+        (),
+        f"Which clients: NAME=PATTERN with the names {', '.join(MATCHED)}; all must match. Empty: all clients.",
+        pattern=rf"({'|'.join(MATCHED)})=.+",
+        form=f"NAME=PATTERN with one of the names {', '.join(MATCHED)}",
+    ),
+    Setting("metrics", Kind.LIST, (), "The prefixes of the names of metrics that clients push; * for all of them."),
 )

@@ -7,25 +7,28 @@ from typing import Any, TypeVar
 
 from kio.schema.errors import ErrorCode
 
+from headrace.cluster.client_metrics import alter_client_metrics
 from headrace.cluster.metadata import Metadata, SettingsEdit
 from headrace.cluster.topics import check_name
 from headrace.config.broker import BROKER_SETTINGS
 from headrace.config.client_metrics import CLIENT_METRICS_SETTINGS
 from headrace.config.group import GROUP_SETTINGS
 from headrace.config.queue import QUEUE_SETTINGS
-from headrace.config.settings import Setting, parse_all
+from headrace.config.settings import Setting
 from headrace.config.topic import TOPIC_SETTINGS
 from headrace.kafka.broker_loggers import change_levels, logger_level, logger_rows, set_levels
 from headrace.kafka.config_entries import ConfigResourceType
 from headrace.kafka.config_permissions import guarded, guarded_topic, require_alter
 from headrace.kafka.dispatch import Context
 from headrace.kafka.errors import error_code, error_message
-from headrace.model.errors import HeadraceError, InvalidSettings, ProtocolError, SettingsError, UnknownTopic
+from headrace.model.errors import HeadraceError, ProtocolError, UnknownTopic
 from headrace.model.ids import TopicName
 from headrace.model.image import TopicImage
+from headrace.monitor.clients.subscriptions import subscription_of
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 
+_MAX_SUBSCRIPTION_NAME = 249
 _TOPIC_ROWS = {**TOPIC_SETTINGS, **QUEUE_SETTINGS}
 
 
@@ -107,7 +110,7 @@ async def _alter(ctx: Context, resource: Any, make_edit: MakeEdit, *, validate_o
     elif resource.resource_type == ConfigResourceType.BROKER_LOGGER:
         _alter_loggers(metadata, resource, make_edit, validate_only=validate_only)
     elif resource.resource_type == ConfigResourceType.CLIENT_METRICS:
-        _check_client_metrics(resource, make_edit)
+        await _alter_client_metrics(metadata, resource, make_edit, validate_only=validate_only)
     else:
         broker_id = named_broker(metadata, resource.resource_type, resource.resource_name, may_be_another=True)
         edit = make_edit(
@@ -127,15 +130,11 @@ def _alter_loggers(metadata: Metadata, resource: Any, make_edit: MakeEdit, *, va
     change_levels(before, edit(before), validate_only=validate_only)
 
 
-def _check_client_metrics(resource: Any, make_edit: MakeEdit) -> None:
-    """Accept only no-op changes: client metrics subscriptions are not supported, and none is stored."""
-    named_subscription(resource.resource_name)
-    rows = CLIENT_METRICS_SETTINGS
-    edit = make_edit(resource.configs, rows, lambda name: rows[name].render(rows[name].default))
-    try:
-        parse_all(rows, edit({}))
-    except SettingsError as error:
-        raise InvalidSettings(str(error)) from None
+async def _alter_client_metrics(metadata: Metadata, resource: Any, make_edit: MakeEdit, *, validate_only: bool) -> None:
+    name, rows = named_subscription(resource.resource_name), CLIENT_METRICS_SETTINGS
+    texts = metadata.image.client_metrics.get(name, {})
+    edit = make_edit(resource.configs, rows, lambda each: texts.get(each) or rows[each].render(rows[each].default))
+    await alter_client_metrics(metadata, name, edit, subscription_of, validate_only=validate_only)
 
 
 def existing_topic(metadata: Metadata, name: str) -> TopicImage:
@@ -182,4 +181,6 @@ def named_subscription(name: str) -> str:
     """Return the client metrics subscription that a resource names."""
     if not name:
         raise ProtocolError("settings of client metrics belong to one subscription: name it")
+    if len(name) > _MAX_SUBSCRIPTION_NAME or not name.isprintable() or "/" in name:
+        raise ProtocolError(f"the name of a subscription has {_MAX_SUBSCRIPTION_NAME} printable characters, and no /")
     return name

@@ -39,6 +39,7 @@ class ConfigSource(IntEnum):
     STARTUP = 4
     DEFAULT = 5
     LOGGER = 6
+    CLIENT_METRICS = 7
     GROUP = 8
 
 
@@ -81,10 +82,10 @@ def group_entries(metadata: Metadata, group_id: str) -> Iterator[ConfigEntry]:
     )
 
 
-def client_metrics_entries() -> Iterator[ConfigEntry]:
-    """Every setting of a client metrics subscription, with its default: subscriptions are not supported."""
-    for row in CLIENT_METRICS_SETTINGS.values():
-        yield ConfigEntry(row, False, (Synonym(row.name, row.render(row.default), ConfigSource.DEFAULT),))
+def client_metrics_entries(metadata: Metadata, name: str) -> Iterator[ConfigEntry]:
+    """Every setting of a client metrics subscription; those of one that does not exist are the defaults."""
+    texts = metadata.image.client_metrics.get(name, {})
+    return _entries(metadata, CLIENT_METRICS_SETTINGS.values(), texts, ConfigSource.CLIENT_METRICS)
 
 
 def logger_entries() -> Iterator[ConfigEntry]:

@@ -98,6 +98,11 @@ _CODES: Mapping[type[BaseException], ErrorCode] = {
     errors.SubscribedToTopic: ErrorCode.group_subscribed_to_topic,
     errors.OffsetMetadataTooLarge: ErrorCode.offset_metadata_too_large,
     errors.UnstableOffset: ErrorCode.unstable_offset_commit,
+    # Metrics of clients
+    errors.TelemetryThrottled: ErrorCode.throttling_quota_exceeded,
+    errors.UnknownSubscription: ErrorCode.unknown_subscription_id,
+    errors.TelemetryTooLarge: ErrorCode.telemetry_too_large,
+    errors.InvalidMetrics: ErrorCode.invalid_record,
     # Queues
     errors.UnknownQueue: ErrorCode.unknown_topic_or_partition,
     errors.QueueExists: ErrorCode.topic_already_exists,

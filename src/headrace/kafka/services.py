@@ -18,6 +18,7 @@ from headrace.kafka.request_meter import KafkaRequestMeter
 from headrace.kafka.share_sessions import ShareSessions
 from headrace.model.ids import BrokerId
 from headrace.monitor.canary import Canary
+from headrace.monitor.clients.instances import ClientInstances
 from headrace.monitor.monitor import Monitor
 from headrace.monitor.pipelines.service import PipelineReports
 from headrace.queues.service import QueueService
@@ -73,6 +74,8 @@ class Services:
     canary: Canary
     monitor: Monitor
     """What this broker and the cluster are doing."""
+    clients: ClientInstances
+    """Clients that push metrics of theirs."""
     peers: Peers | None = None
     """The links to other brokers; None on a single node."""
     coordinators: Mapping[int, Locator] = field(default_factory=dict)

@@ -106,6 +106,11 @@ HeadraceError
 │   ├── PipelineNotListening  no process of the pipeline reports, so none can be asked for anything
 │   ├── PipelineBusy          the pipeline's state does not allow the request
 │   └── TooManyPipelines      more pipelines report than a cluster stores
+├── TelemetryError
+│   ├── TelemetryThrottled    a client asks or pushes before its push interval is over
+│   ├── UnknownSubscription   a push for a subscription that the client does not have any more
+│   ├── TelemetryTooLarge     more than telemetry.max.bytes
+│   └── InvalidMetrics        pushed metrics that cannot be read
 ├── PeerUnavailable           another broker cannot be reached, or did not respond: retry
 ├── LoginFailed               a broker refused this client's credentials
 ├── AccessError
@@ -494,3 +499,18 @@ class UnknownMove(QueueError): ...
 
 
 class InvalidRecordState(QueueError): ...
+
+
+class TelemetryError(HeadraceError): ...
+
+
+class TelemetryThrottled(TelemetryError): ...
+
+
+class UnknownSubscription(TelemetryError): ...
+
+
+class TelemetryTooLarge(TelemetryError): ...
+
+
+class InvalidMetrics(TelemetryError): ...

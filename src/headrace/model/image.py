@@ -176,6 +176,8 @@ class ClusterImage:
     """Dynamic settings of single brokers; they take precedence over those of all brokers."""
     settings_by_group: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Settings of single groups; a group need not exist to have settings."""
+    client_metrics: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Settings of subscriptions to metrics of clients, by name. Another object when one of them changes."""
     deleted: Mapping[UUID, DeletedTopic] = field(default_factory=dict)
     """Deleted topics whose folders have not all been removed yet."""
     data_keys: Mapping[UUID, TopicDataKeys] = field(default_factory=dict)

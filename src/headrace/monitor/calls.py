@@ -27,7 +27,7 @@ class AskRows(Call, frozen=True):
     """One page of a section of the broker's figures: a `RowsPage`."""
 
     section: str
-    """topics, groups, shares, queues, transactions or problems."""
+    """topics, groups, shares, queues, transactions, problems or clients."""
     version: int = 0
     """That of the first page; 0 to ask for the first one."""
     page: int = 0
@@ -87,4 +87,10 @@ class AskHistory(Call, frozen=True):
     name: str
 
 
-MonitorCall = AskTotals | AskRows | AskTopic | AskGroup | AskPositions | AskHistory
+class AskClient(Call, frozen=True):
+    """A client that pushes metrics to the broker: a `ClientDetail`, or None."""
+
+    client_instance_id: str
+
+
+MonitorCall = AskTotals | AskRows | AskTopic | AskGroup | AskPositions | AskHistory | AskClient

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from headrace.model.ids import BrokerId, TopicName
 from headrace.monitor import merge
 from headrace.monitor.cached import Cached
 from headrace.monitor.calls import (
+    AskClient,
     AskGroup,
     AskHistory,
     AskPositions,
@@ -34,6 +35,8 @@ from headrace.monitor.calls import (
     LedPartitions,
     MonitorCall,
 )
+from headrace.monitor.clients.instances import ClientInstances
+from headrace.monitor.clients.view import ClientDetail, ClientStat, LocalClients
 from headrace.monitor.cluster_view import ClusterView
 from headrace.monitor.health.problem import HealthProblem
 from headrace.monitor.history import History, merge_histories
@@ -89,6 +92,7 @@ class MonitoredParts:
     workers: Executor
     peers: Peers | None = None
     """None on a single node."""
+    clients: ClientInstances = field(default_factory=lambda: ClientInstances(dict))
     requests: RequestMetrics | None = None
     """None if requests are not counted."""
 
@@ -116,6 +120,7 @@ class Monitor:
             history=self._history,
         )
         self._local_totals = LocalTotals(metadata, parts.partitions, clock)
+        self._local_clients = LocalClients(parts.clients, clock, metadata.broker_id)
         self._cluster = ClusterView(metadata, clock, parts.peers)
         self._sections: dict[str, Section[Any]] = {
             "topics": Section(self._local.topics, clock),
@@ -124,6 +129,7 @@ class Monitor:
             "queues": Section(self._local.queues, clock),
             "transactions": Section(self._local.transactions, clock),
             "problems": Section(self._own_problems, clock),
+            "clients": Section(self._local_clients.stats, clock),
         }
         self.find_problems: Callable[[], list[HealthProblem]] = list
         """The problems that this broker sees, set once its health is checked."""
@@ -362,6 +368,22 @@ class Monitor:
     async def _own_history(self, kind: str, name: str) -> HistoryData:
         return self._history.read(kind, name, self._clock.wall_ms())
 
+    # -- clients that push metrics
+
+    async def clients(self) -> list[ClientStat]:
+        """The clients that push metrics to any broker, or ask which to push."""
+        return await self._gather("clients")
+
+    async def client(self, instance_id: str) -> ClientDetail | None:
+        """One of them with its metrics; None if it has not pushed lately."""
+        if (own := self._local_clients.detail(instance_id)) is not None:
+            return own
+        found = await self._cluster.gather(
+            _nothing,
+            lambda broker_id: self._cluster.ask(broker_id, AskClient(instance_id), ClientDetail | None),  # type: ignore[arg-type]
+        )
+        return next((each for each in found.answers.values() if each is not None), None)
+
     # -- calls of other brokers
 
     async def serve(self, call: bytes) -> bytes:
@@ -388,3 +410,9 @@ class Monitor:
                 return await self._lag.served(call)
             case AskHistory(kind, name):
                 return await self._own_history(kind, name)
+            case AskClient(instance_id):
+                return self._local_clients.detail(instance_id)
+
+
+async def _nothing() -> None:
+    """Nothing of this broker."""

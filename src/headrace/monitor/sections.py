@@ -8,6 +8,7 @@ import msgspec
 
 from headrace.monitor.cached import Cached
 from headrace.monitor.calls import PAGE_BYTES, PAGES_MAX, RowsPage
+from headrace.monitor.clients.view import ClientStat
 from headrace.monitor.health.problem import HealthProblem
 from headrace.monitor.loop_slices import sliced
 from headrace.monitor.snapshots import GroupStat, LedTopic, QueueStat, SharePartitionStat, TransactionStat
@@ -26,6 +27,7 @@ ROW_TYPES: dict[str, type] = {
     "queues": QueueStat,
     "transactions": TransactionStat,
     "problems": HealthProblem,
+    "clients": ClientStat,
 }
 
 _encode = msgspec.msgpack.Encoder().encode

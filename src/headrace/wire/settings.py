@@ -23,13 +23,24 @@ class ConfigResource(IntEnum):
 
     BROKER = 4
     LOGGERS = 8
+    CLIENT_METRICS = 16
     GROUP = 32
 
 
-_SOURCES = {1: "topic", 2: "broker", 3: "all brokers", 4: "start", 5: "default", 6: "logger", 8: "group"}
+_SOURCES = {
+    1: "topic",
+    2: "broker",
+    3: "all brokers",
+    4: "start",
+    5: "default",
+    6: "logger",
+    7: "client metrics",
+    8: "group",
+}
 _NAMES = {
     ConfigResource.BROKER: "broker",
     ConfigResource.LOGGERS: "the loggers of broker",
+    ConfigResource.CLIENT_METRICS: "the subscription",
     ConfigResource.GROUP: "the group",
 }
 
@@ -119,8 +130,8 @@ def whose(resource: ConfigResource, name: str) -> str:
 
 
 def _address(router: LeaderRouter, resource: ConfigResource, name: str) -> Endpoint:
-    """The broker itself for its own settings; the controller for groups and for all brokers."""
-    if resource is ConfigResource.GROUP or not name:
+    """The broker itself for its own settings; the controller for groups, clients and all brokers."""
+    if resource in (ConfigResource.GROUP, ConfigResource.CLIENT_METRICS) or not name:
         return router.controller()
     address = router.brokers().get(int(name))
     if address is None:

@@ -8,6 +8,7 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from headrace.testing import Broker
+from tests.waiting import until
 
 from .api import ADMIN, EVE, call
 
@@ -53,6 +54,19 @@ def new_group(broker: Broker, name: str = "") -> dict[str, str]:
     finally:
         consumer.close()
     return {"group": name}
+
+
+def new_client(broker: Broker) -> dict[str, str]:
+    """A client that has asked which metrics to push."""
+    name = f"client-{next(_numbers)}"
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "client.id": name})
+    producer.list_topics(timeout=30)
+
+    def found() -> list[str]:
+        items = done(broker, "GET", f"/clients?search={name}")["items"]
+        return [each["client_instance_id"] for each in items if each["client_id"] == name]
+
+    return {"client_instance_id": until(found)[0]}
 
 
 def new_transaction(broker: Broker) -> dict[str, str]:
@@ -194,6 +208,9 @@ CASES: dict[str, RouteCase] = {
     "POST /queues/{queue}/redrive": RouteCase({"queue": ""}, body={}, before=new_dead_letters),
     "DELETE /queues/{queue}/redrive": RouteCase({"queue": ""}, before=new_redrive),
     "DELETE /queues/{queue}": RouteCase({"queue": ""}, before=new_queue),
+    "GET /clients": RouteCase(before=new_client),
+    "GET /clients/{client_instance_id}": RouteCase({"client_instance_id": ""}, before=new_client),
+    "GET /client-subscriptions": RouteCase(),
     "GET /transactions": RouteCase(before=new_transaction),
     "POST /transactions/{transactional_id}/abort": RouteCase({"transactional_id": ""}, before=new_transaction),
     "GET /producers": RouteCase(query="?topic=orders"),

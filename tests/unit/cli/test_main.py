@@ -116,6 +116,7 @@ CONNECTING = {
     "user": ["create u --generate", "list", "passwd u --generate", "delete u --yes"],
     "user key": ["create u", "list u", "delete u HRX --yes"],
     "audit": ["tail", "search"],
+    "clients": ["list", "show c", "subscribe s", "unsubscribe s", "subscriptions"],
     "acl": ["add u --read t", "list", "remove u --yes", "explain u read t"],
     "txn": ["list", "describe x", "abort x --yes"],
     "cluster": [

@@ -32,6 +32,7 @@ from headrace.kafka.services import Services
 from headrace.kafka.share_sessions import ShareSessions
 from headrace.model.image import Endpoint
 from headrace.monitor.canary import Canary
+from headrace.monitor.clients.instances import ClientInstances
 from headrace.monitor.monitor import Monitor, MonitoredParts
 from headrace.monitor.pipelines.service import PipelineReports
 from headrace.protocol.codec import RequestHeader, write_response
@@ -174,6 +175,7 @@ def broker(data_dir: Path, **settings: str) -> Iterator[Harness]:
                 shows=lambda *_: lambda _: True,
             ),
             monitor=monitor,
+            clients=ClientInstances(lambda: metadata.image.client_metrics),
             coordinators={0: groups.coordinator, 1: transactions.coordinator},
         )
         try:

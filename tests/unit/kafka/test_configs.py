@@ -215,7 +215,10 @@ def test_a_list_can_be_emptied(harness: Harness) -> None:
         (BROKER, "0", [("broker.id", SET, "1")], ErrorCode.invalid_config, "cannot be changed on a running broker"),
         (BROKER, "7", [("num.partitions", SET, "1")], ErrorCode.invalid_request, "this is broker 0"),
         (BROKER_LOGGER, "7", [("root", SET, "INFO")], ErrorCode.invalid_request, "this is broker 0"),
-        (CLIENT_METRICS, "m", [("interval.ms", SET, "1000")], ErrorCode.invalid_config, "are not collected"),
+        (CLIENT_METRICS, "m", [("interval.ms", SET, "99")], ErrorCode.invalid_config, "is out of range"),
+        (CLIENT_METRICS, "m", [("match", SET, "client=x")], ErrorCode.invalid_config, "NAME=PATTERN"),
+        (CLIENT_METRICS, "m", [("match", SET, "client_id=(")], ErrorCode.invalid_config, "'(' is not valid: missing )"),
+        (CLIENT_METRICS, "a/b", [("metrics", SET, "*")], ErrorCode.invalid_request, "no /"),
         (CLIENT_METRICS, "m", [("nope", SET, "1000")], ErrorCode.invalid_config, "unknown setting"),
         (99, "m", [("nope", SET, "1000")], ErrorCode.invalid_request, "not supported"),
         (GROUP, "", [(SESSION, SET, "50000")], ErrorCode.invalid_request, "name it"),
@@ -398,13 +401,24 @@ def test_what_a_logger_refuses(harness: Harness, changed: tuple[str, int, str | 
     assert answer.error_code is ErrorCode.invalid_request
 
 
-def test_there_are_no_subscriptions_to_metrics_of_clients(harness: Harness) -> None:
-    told = {config.name: config.value for config in describe(harness, 4, CLIENT_METRICS, "m").configs}
-    assert told == {"interval.ms": "300000", "match": "", "metrics": ""}
-    deleted = change(harness, CLIENT_METRICS, "m", ("interval.ms", DELETE, None), ("metrics", SET, ""))
-    assert deleted.error_code is ErrorCode.none
-    listed = harness.call(LIST_RESOURCES, 1, lambda schema: schema.ListConfigResourcesRequest(resource_types=()))
-    assert [(one.resource_type, one.resource_name) for one in listed.config_resources] == [
-        (BROKER, "0"),
-        (BROKER_LOGGER, "0"),
-    ]
+def test_subscriptions_to_metrics_of_clients(harness: Harness) -> None:
+    def shown(name: str) -> dict[str, tuple[str, int]]:
+        found = describe(harness, 4, CLIENT_METRICS, name).configs
+        return {config.name: (config.value, config.config_source) for config in found}
+
+    def listed() -> list[tuple[int, str]]:
+        answer = harness.call(LIST_RESOURCES, 1, lambda schema: schema.ListConfigResourcesRequest(resource_types=()))
+        return [(one.resource_type, one.resource_name) for one in answer.config_resources]
+
+    assert shown("m") == {"interval.ms": ("300000", 5), "match": ("", 5), "metrics": ("", 5)}
+    assert listed() == [(BROKER, "0"), (BROKER_LOGGER, "0")]
+    pattern = "client_id=shop-.*,client_software_name=librdkafka"
+    made = change(harness, CLIENT_METRICS, "m", ("interval.ms", SET, "1000"), ("match", SET, pattern))
+    assert made.error_code is ErrorCode.none
+    assert change(harness, CLIENT_METRICS, "m", ("metrics", APPEND, "a,b")).error_code is ErrorCode.none
+    assert change(harness, CLIENT_METRICS, "m", ("metrics", SUBTRACT, "a")).error_code is ErrorCode.none
+    assert shown("m") == {"interval.ms": ("1000", 7), "match": (pattern, 7), "metrics": ("b", 7)}
+    assert listed()[-1] == (CLIENT_METRICS, "m")
+    names = ("interval.ms", "match", "metrics")
+    assert change(harness, CLIENT_METRICS, "m", *((name, DELETE, None) for name in names)).error_code is ErrorCode.none
+    assert listed() == [(BROKER, "0"), (BROKER_LOGGER, "0")]

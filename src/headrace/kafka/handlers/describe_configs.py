@@ -5,7 +5,7 @@
 - Synonyms, if requested, are all sources that set the value, in order of precedence.
 - Broker "" stands for the dynamic settings of all brokers; another broker's id is INVALID_REQUEST: ask that broker.
 - Secrets are null and marked as sensitive.
-- A client metrics subscription always has the defaults: subscriptions are not supported.
+- A client metrics subscription that does not exist has the defaults.
 - The doc of a Kafka setting without effect here says so.
 - Permissions: DESCRIBE_CONFIGS on the topic or on the group, else TOPIC_ or GROUP_AUTHORIZATION_FAILED; on the cluster
   for all others, else CLUSTER_AUTHORIZATION_FAILED. A request for the one setting `http.listeners` of a broker needs
@@ -88,8 +88,7 @@ def _entries(ctx: Context, resource: "DescribeConfigsResource") -> Iterable[Conf
         this_broker(metadata, resource.resource_name)
         return logger_entries()
     if kind == ConfigResourceType.CLIENT_METRICS:
-        named_subscription(resource.resource_name)
-        return client_metrics_entries()
+        return client_metrics_entries(metadata, named_subscription(resource.resource_name))
     if named_broker(metadata, resource.resource_type, resource.resource_name) is None:
         return all_brokers_entries(metadata)
     return broker_entries(metadata, ctx.services.http_listeners)

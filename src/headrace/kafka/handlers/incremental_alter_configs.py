@@ -8,8 +8,8 @@ its loggers.
   missing value and an unknown operation are INVALID_REQUEST.
 - Kafka's settings without effect here (`config/kafka_only.py`) are stored and shown like any other.
 - Only settings that take effect without a restart can be changed on a broker.
-- Log levels (BROKER_LOGGER) are changed on the broker that gets the request, until it restarts. Client metrics
-  subscriptions (CLIENT_METRICS) are not supported: only no-op changes are accepted.
+- Log levels (BROKER_LOGGER) are changed on the broker that gets the request, until it restarts. A subscription
+  to metrics of clients (CLIENT_METRICS) that has no settings left is deleted.
 
 Permissions: ALTER_CONFIGS on the topic or on the group, else TOPIC_ or GROUP_AUTHORIZATION_FAILED; on the cluster for
 all others, else CLUSTER_AUTHORIZATION_FAILED. A change of `authorization.enable` or `allow.everyone.if.no.acl.found`

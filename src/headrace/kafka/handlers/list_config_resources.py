@@ -1,7 +1,6 @@
 """ListConfigResources (74), versions 0-1: the resources whose settings DescribeConfigs shows.
 
-- These are topics, brokers, their loggers, and groups with settings. Client metrics subscriptions are not supported:
-  none is listed.
+- These are topics, brokers, their loggers, groups with settings, and subscriptions to metrics of clients.
 - Version 0 lists client metrics only. No types mean all; a type that Kafka does not list is UNSUPPORTED_VERSION.
 - Permissions: DESCRIBE_CONFIGS on the cluster, else CLUSTER_AUTHORIZATION_FAILED.
 """
@@ -58,3 +57,5 @@ def _resources(ctx: Context) -> Iterator[tuple[str, ConfigResourceType]]:
         yield name, ConfigResourceType.TOPIC
     for group_id in sorted(image.settings_by_group):
         yield group_id, ConfigResourceType.GROUP
+    for subscription in sorted(image.client_metrics):
+        yield subscription, ConfigResourceType.CLIENT_METRICS

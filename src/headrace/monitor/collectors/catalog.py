@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from headrace.monitor import scrape
 from headrace.monitor.collectors import (
     canary,
+    clients,
     cluster,
     groups,
     health,
@@ -32,6 +33,7 @@ AREAS: Mapping[str, tuple[Metric, ...]] = {
     "The cluster": cluster.METRICS,
     "Logs on disk": storage.METRICS,
     "Connections and memory of requests": listeners.METRICS,
+    "Metrics that clients push": clients.METRICS,
     "Security": security.METRICS,
     "The process": process.METRICS,
     "Pipelines": pipelines.METRICS,

@@ -1,0 +1,1 @@
+"""`headrace clients`: metrics that clients push to the brokers."""
