@@ -1,0 +1,161 @@
+"""The HTTP API of a cluster of three brokers: any broker answers for all of them, also when one is down."""
+
+import json
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from headrace.testing.cluster import ClusterProcesses
+from tests.waiting import until
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
+    folder: Path = tmp_path_factory.mktemp("api")
+    with ClusterProcesses(folder, brokers=3) as made:
+        yield made
+
+
+def ask(cluster: ClusterProcesses, broker: int, method: str, path: str, value: Any = None) -> tuple[int, Any]:
+    connection = HTTPConnection(urlsplit(cluster.brokers[broker].http_url).netloc, timeout=60)
+    try:
+        body = None if method == "GET" else json.dumps(value).encode()
+        connection.request(method, f"/api/v1{path}", body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        text = answer.read()
+        return answer.status, json.loads(text) if text else None
+    finally:
+        connection.close()
+
+
+def done(cluster: ClusterProcesses, broker: int, method: str, path: str, value: Any = None) -> Any:
+    status, answer = ask(cluster, broker, method, path, value)
+    assert status < 300, answer
+    return answer
+
+
+def test_messages_of_partitions_that_other_brokers_lead(cluster: ClusterProcesses) -> None:
+    done(cluster, 1, "POST", "/topics", {"name": "spread", "partitions": 6, "replicas": 1})
+    for number in range(12):
+        partition = number % 6
+        sent = done(
+            cluster, 1 + number % 3, "POST", "/topics/spread/messages", {"value": f"{number}", "partition": partition}
+        )
+        assert sent["partition"] == partition
+    detail = until(lambda: _when_known(cluster, "spread"), "figures of all partitions", 60)
+    assert len({each["leader"] for each in detail["partitions"]}) == 3
+    for broker in (1, 2, 3):
+        page = done(cluster, broker, "GET", "/topics/spread/messages?from=earliest&limit=50")
+        assert sorted(int(each["value"]) for each in page["items"]) == list(range(12))
+        newest = done(cluster, broker, "GET", "/topics/spread/messages?limit=3&value_contains=1")
+        assert [each["value"] for each in newest["items"]] == ["11", "10", "1"]
+
+
+def _when_known(cluster: ClusterProcesses, topic: str) -> Any:
+    detail = done(cluster, 1, "GET", f"/topics/{topic}")
+    return detail if all(each["end_offset"] is not None for each in detail["partitions"]) else None
+
+
+def test_groups_that_other_brokers_coordinate(cluster: ClusterProcesses) -> None:
+    done(cluster, 1, "POST", "/topics", {"name": "consumed", "partitions": 3, "replicas": 3})
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    for number in range(30):
+        producer.produce("consumed", b"x", partition=number % 3)
+    assert producer.flush(60) == 0
+    names = [f"group-{number}" for number in range(6)]
+    for name in names:
+        consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": name})
+        consumer.commit(offsets=[TopicPartition("consumed", index, 4) for index in range(3)], asynchronous=False)
+        consumer.close()
+    for broker in (1, 2, 3):
+        listed = until(lambda: _groups(cluster, broker, names), "all groups with their lag", 60)  # noqa: B023
+        assert [each["lag_messages"] for each in listed] == [18] * 6
+    assert len({each["coordinator"] for each in listed}) > 1
+    for number, name in enumerate(names):
+        broker = 1 + number % 3
+        preview = done(cluster, broker, "POST", f"/groups/{name}/reset", {"to": "shift:-2", "dry_run": True})
+        assert [(each["before"], each["after"]) for each in preview] == [(4, 2)] * 3
+        done(cluster, broker, "POST", f"/groups/{name}/reset", {"to": "latest"})
+        changed = done(
+            cluster, 1 + (number + 1) % 3, "POST", f"/groups/{name}/reset", {"to": "earliest", "dry_run": True}
+        )
+        assert [(each["before"], each["after"]) for each in changed] == [(10, 0)] * 3
+        done(cluster, broker, "DELETE", f"/groups/{name}")
+
+
+def _groups(cluster: ClusterProcesses, broker: int, names: list[str]) -> Any:
+    found = done(cluster, broker, "GET", "/groups?search=group-")["items"]
+    is_complete = [each["group"] for each in found] == names and all(each["lag_messages"] is not None for each in found)
+    return found if is_complete else None
+
+
+def test_queues_that_other_brokers_lead(cluster: ClusterProcesses) -> None:
+    for number in range(3):
+        done(cluster, 1, "POST", "/queues", {"name": f"queue-{number}"})
+        for broker in (1, 2, 3):
+            done(cluster, broker, "POST", f"/queues/queue-{number}/messages", {"body": f"from {broker}"})
+        for broker in (1, 2, 3):
+            peeked = done(cluster, broker, "GET", f"/queues/queue-{number}/messages")["items"]
+            assert [each["body"] for each in peeked] == ["from 1", "from 2", "from 3"]
+            assert {each["state"] for each in peeked} == {"available"}
+    for broker in (1, 2, 3):
+        found = until(lambda: _queues(cluster, broker), "counts of all queues", 60)  # noqa: B023
+        assert [each["visible"] for each in found] == [3, 3, 3]
+    done(cluster, 2, "POST", "/queues/queue-0/purge")
+    assert done(cluster, 3, "GET", "/queues/queue-0/messages")["items"] == []
+
+
+def _queues(cluster: ClusterProcesses, broker: int) -> Any:
+    found = done(cluster, broker, "GET", "/queues?search=queue-")["items"]
+    return found if [each["visible"] for each in found] == [3, 3, 3] else None
+
+
+def test_transactions_that_other_brokers_coordinate(cluster: ClusterProcesses) -> None:
+    done(cluster, 1, "POST", "/topics", {"name": "transactional", "partitions": 3, "replicas": 3})
+    for number in range(3):
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": f"tx-{number}"})
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        producer.produce("transactional", b"open")
+        producer.flush(60)
+        aborted = done(cluster, 1 + number, "POST", f"/transactions/tx-{number}/abort")
+        assert aborted["before"] == "Ongoing"
+        assert ask(cluster, 1 + (number + 1) % 3, "POST", f"/transactions/tx-{number}/abort")[0] == 409
+    for broker in (1, 2, 3):
+        found = until(
+            lambda: [each["state"] for each in done(cluster, broker, "GET", "/transactions")["items"]],  # noqa: B023
+            "transactions",
+        )
+        assert len(found) == 3
+
+
+def test_a_broker_that_is_down(cluster: ClusterProcesses) -> None:
+    """The last test of the module: broker 3 is killed."""
+    done(cluster, 1, "POST", "/topics", {"name": "single", "partitions": 6, "replicas": 1})
+    lost = [
+        each["partition"] for each in done(cluster, 1, "GET", "/topics/single")["partitions"] if each["leader"] == 3
+    ]
+    assert lost
+    cluster.kill(3)
+    until(lambda: _broker(cluster, 3)["state"] == "dead", "the death of broker 3", 60)
+    overview = done(cluster, 2, "GET", "/overview")
+    assert (overview["without_data"], overview["offline"] > 0) == ([3], True)
+    assert _broker(cluster, 3)["version"] is None
+    status, refused = ask(cluster, 1, "GET", f"/topics/single/messages?partition={lost[0]}")
+    assert (status, refused["error"]) == (503, "unavailable")
+    assert "no leader" in refused["message"]
+    # What has replicas goes on, and so do lists.
+    assert len(done(cluster, 1, "GET", "/topics/consumed/messages")["items"]) == 30
+    assert done(cluster, 1, "GET", "/topics")["total"] >= 3
+    assert done(cluster, 2, "POST", "/topics/consumed/messages", {"value": "still"})["offset"] >= 10
+    detail = done(cluster, 1, "GET", "/topics/single")
+    assert detail["offline"] == len(lost)
+
+
+def _broker(cluster: ClusterProcesses, broker_id: int) -> Any:
+    return next(each for each in done(cluster, 1, "GET", "/cluster")["brokers"] if each["broker_id"] == broker_id)
