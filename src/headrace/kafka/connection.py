@@ -36,6 +36,7 @@ from headrace.security.subject import UNKNOWN, Subject
 log = logging.getLogger(__name__)
 
 _LENGTH = Struct(">i")
+_ENCODED_BY_HAND = (Raw, NoAnswer)
 _SERVING = Phase.SERVING  # a global name costs less than a member of an enum
 _HELD_ANSWERS_MAX_BYTES = 16 * 1024 * 1024
 _PROMISED_ANSWERS_MAX_BYTES = 64 * 1024 * 1024
@@ -322,7 +323,7 @@ class Connection(asyncio.BufferedProtocol):
             if turn is not None and turn.key == key:
                 turn.count += 1
             else:
-                turn = timer.begin(key, is_follower=self._peer.is_follower)
+                turn = timer.begin(key, self._peer.is_follower)
             slot.turn = turn
         self._mark.request = context = Context(header, self._peer, self._host.services)
         result = handler(context, read(frame, header))
@@ -425,7 +426,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- answers
 
     def _encoded(self, slot: AnswerSlot, context: Context, answer: Answer) -> Sequence[Part]:
-        if slot.turn is not None and not isinstance(answer, Raw | NoAnswer):
+        if slot.turn is not None and not isinstance(answer, _ENCODED_BY_HAND):
             note_errors(slot.turn.kind, answer)
         return encode_answer(context, answer)
 

@@ -25,13 +25,14 @@ class KafkaRequestMeter:
     def __init__(self) -> None:
         self.requests = RequestMetrics()
         self.follower_fetches = self.requests.kind(FOLLOWER_FETCH)
-        self._by_key: dict[int, KindMetrics] = {}
+        self.by_key: dict[int, KindMetrics] = {}
+        """The APIs that were used, by their key."""
 
     def api(self, key: int) -> KindMetrics:
         """The requests of an API that is served."""
-        found = self._by_key.get(key)
+        found = self.by_key.get(key)
         if found is None:
-            found = self._by_key[key] = self.requests.kind(api_name(key))
+            found = self.by_key[key] = self.requests.kind(api_name(key))
         return found
 
     def failed(self, key: int, code: int) -> None:

@@ -16,12 +16,9 @@ class RequestTurn:
 
     __slots__ = (
         "_begun_ms",
-        "_handled_ms",
-        "_local_ms",
-        "_queue_ms",
         "_received_ms",
         "count",
-        "is_open",
+        "handled_ms",
         "key",
         "kind",
         "ready_ms",
@@ -37,37 +34,37 @@ class RequestTurn:
         """Of these, those whose answers are ready and in order, but not passed to the socket yet."""
         self.ready_ms = 0.0
         """When the answers became ready that had to wait; 0 until then."""
-        self.is_open = True
-        """Whether a handler may still be running."""
         self._received_ms = received_ms
         self._begun_ms = begun_ms
+        self.handled_ms = 0.0
+        """When the last handler returned; 0 while one may be running."""
 
     def close(self, now_ms: float) -> None:
         """The handlers have returned."""
-        if self.is_open:
-            self.is_open = False
-            self._handled_ms = now_ms
-            self._local_ms = local_ms = (now_ms - self._begun_ms) / self.count
-            self._queue_ms = self._begun_ms - self._received_ms + local_ms * (self.count - 1) / 2
+        if not self.handled_ms:
+            self.handled_ms = now_ms
 
     def sent(self, now_ms: float) -> None:
         """The ready answers have been passed to the socket."""
-        count, self.unsent = self.unsent, 0
-        self.close(now_ms)
-        handled_ms = self._handled_ms
-        ready_ms = self.ready_ms or handled_ms
-        self.kind.record(
-            count, self._queue_ms, self._local_ms, max(0.0, ready_ms - handled_ms), max(0.0, now_ms - ready_ms)
-        )
+        sent, self.unsent = self.unsent, 0
+        begun_ms, handled_ms, ready_ms, count = self._begun_ms, self.handled_ms or now_ms, self.ready_ms, self.count
+        if ready_ms < handled_ms:
+            ready_ms = handled_ms
+        local_ms, queue_ms = handled_ms - begun_ms, begun_ms - self._received_ms
+        if count > 1:
+            local_ms /= count
+            queue_ms += local_ms * (count - 1) / 2
+        self.kind.record(sent, queue_ms, local_ms, ready_ms - handled_ms, now_ms - ready_ms)
 
 
 class TurnTimer:
     """The turns of one connection."""
 
-    __slots__ = ("_meter", "_now_ms", "_unsent", "current", "has_waited", "received_ms")
+    __slots__ = ("_kinds", "_meter", "_now_ms", "_unsent", "current", "has_waited", "received_ms")
 
     def __init__(self, meter: KafkaRequestMeter, now_ms: Callable[[], float]) -> None:
         self._meter = meter
+        self._kinds = meter.by_key
         self._now_ms = now_ms
         self.received_ms = 0.0
         """When bytes were last received. Reading pauses while requests are queued: this is when they came."""
@@ -77,16 +74,18 @@ class TurnTimer:
         """The turn of the requests that are being handled."""
         self._unsent: list[RequestTurn] = []
 
-    def begin(self, key: int, *, is_follower: bool) -> RequestTurn:
+    def begin(self, key: int, is_follower: bool) -> RequestTurn:
         """Begin a turn with one request, after another one if there was one in this turn of the event loop."""
-        kind = self._meter.follower_fetches if is_follower and key == FETCH else self._meter.api(key)
-        begun_ms = self.received_ms
+        kind = self._kinds.get(key) or self._meter.api(key)
+        if is_follower and key == FETCH:
+            kind = self._meter.follower_fetches
+        received_ms = begun_ms = self.received_ms
         if self.current is not None:
             begun_ms = self._now_ms()
             self.current.close(begun_ms)
         elif self.has_waited:
             begun_ms = self._now_ms()
-        self.current = turn = RequestTurn(kind, key, self.received_ms, begun_ms)
+        self.current = turn = RequestTurn(kind, key, received_ms, begun_ms)
         return turn
 
     def alone(self, turn: RequestTurn) -> RequestTurn:
@@ -101,9 +100,11 @@ class TurnTimer:
 
     def end(self) -> None:
         """The handlers of this turn of the event loop have returned."""
-        if self.current is not None:
-            self.current.close(self._now_ms())
+        turn = self.current
+        if turn is not None:
             self.current = None
+            if not turn.handled_ms:
+                turn.handled_ms = self._now_ms()
 
     def note_unsent(self, turn: RequestTurn) -> None:
         """An answer of the turn waits to be sent, the first one."""

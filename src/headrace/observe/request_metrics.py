@@ -18,40 +18,40 @@ from headrace.observe.histogram import LATENCY_BOUNDS_S, Histogram
 
 PHASES = ("queue", "local", "remote", "response", "total")
 _BOUNDS_MS = tuple(bound * 1000 for bound in LATENCY_BOUNDS_S)
+_QUICK_MS = _BOUNDS_MS[0]
 
 
 class KindMetrics:
     """The requests of one kind."""
 
-    __slots__ = ("_local", "_queue", "_remote", "_response", "_sums", "_total", "errors")
+    __slots__ = ("_buckets", "_local_ms", "_queue_ms", "_quick", "_remote_ms", "_response_ms", "errors")
 
     def __init__(self) -> None:
-        size = len(_BOUNDS_MS) + 1
-        self._queue, self._local, self._remote, self._response, self._total = ([0] * size for _ in PHASES)
-        self._sums = [0.0] * len(PHASES)
+        self._quick = 0
+        """Requests that took so short a time that they are in the first bucket of each histogram. Most are."""
+        self._buckets = tuple([0] * (len(_BOUNDS_MS) + 1) for _ in PHASES)
+        """The other requests: how many are in each bucket, by phase."""
+        self._queue_ms = self._local_ms = self._remote_ms = self._response_ms = 0.0
+        """Sums of all requests."""
         self.errors: dict[str, int] = {}
         """The number of errors by their name; one answer may have several."""
 
     def record(self, count: int, queue_ms: float, local_ms: float, remote_ms: float, response_ms: float) -> None:
         """Count `count` requests that were answered, each with these times."""
-        sums = self._sums
-        if queue_ms > 0:
-            self._queue[bisect_left(_BOUNDS_MS, queue_ms)] += count
-            sums[0] += count * queue_ms
-        else:
-            self._queue[0] += count
-        self._local[bisect_left(_BOUNDS_MS, local_ms)] += count
-        sums[1] += count * local_ms
-        if remote_ms > 0:
-            self._remote[bisect_left(_BOUNDS_MS, remote_ms)] += count
-            sums[2] += count * remote_ms
-        else:
-            self._remote[0] += count
-        self._response[bisect_left(_BOUNDS_MS, response_ms)] += count
-        sums[3] += count * response_ms
         total_ms = queue_ms + local_ms + remote_ms + response_ms
-        self._total[bisect_left(_BOUNDS_MS, total_ms)] += count
-        sums[4] += count * total_ms
+        self._queue_ms += count * queue_ms
+        self._local_ms += count * local_ms
+        self._remote_ms += count * remote_ms
+        self._response_ms += count * response_ms
+        if total_ms <= _QUICK_MS:
+            self._quick += count
+            return
+        queue, local, remote, response, total = self._buckets
+        queue[bisect_left(_BOUNDS_MS, queue_ms)] += count
+        local[bisect_left(_BOUNDS_MS, local_ms)] += count
+        remote[bisect_left(_BOUNDS_MS, remote_ms)] += count
+        response[bisect_left(_BOUNDS_MS, response_ms)] += count
+        total[bisect_left(_BOUNDS_MS, total_ms)] += count
 
     def failed(self, error: str) -> None:
         """Count an error of an answer."""
@@ -59,16 +59,16 @@ class KindMetrics:
 
     @property
     def count(self) -> int:
-        return sum(self._total)
+        return self._quick + sum(self._buckets[0])
 
     def times(self) -> dict[str, Histogram]:
         """The histogram of each phase, in seconds: a copy."""
-        by_phase = (self._queue, self._local, self._remote, self._response, self._total)
+        sums_ms = [self._queue_ms, self._local_ms, self._remote_ms, self._response_ms]
         found = {}
-        for phase, counts, total_ms in zip(PHASES, by_phase, self._sums, strict=True):
+        for phase, buckets, sum_ms in zip(PHASES, self._buckets, (*sums_ms, sum(sums_ms)), strict=True):
             found[phase] = times = Histogram(LATENCY_BOUNDS_S)
-            times.counts = list(counts)
-            times.total = total_ms / 1000
+            times.counts = [self._quick + buckets[0], *buckets[1:]]
+            times.total = sum_ms / 1000
         return found
 
 

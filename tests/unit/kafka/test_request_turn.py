@@ -36,7 +36,7 @@ class Stopwatch:
 def test_a_request_alone_has_exactly_its_times() -> None:
     watch = Stopwatch()
     watch.read()
-    turn = watch.timer.begin(PRODUCE, is_follower=False)
+    turn = watch.timer.begin(PRODUCE, False)
     watch.now_ms += 2
     watch.timer.end()
     watch.now_ms += 5
@@ -52,7 +52,7 @@ def test_a_request_alone_has_exactly_its_times() -> None:
 def test_requests_that_come_together_share_their_times() -> None:
     watch = Stopwatch()
     watch.read()
-    turn = watch.timer.begin(PRODUCE, is_follower=False)
+    turn = watch.timer.begin(PRODUCE, False)
     turn.count += 3
     watch.now_ms += 8
     watch.timer.end()
@@ -67,7 +67,7 @@ def test_requests_that_come_together_share_their_times() -> None:
 def test_answers_of_one_turn_may_be_sent_at_different_times() -> None:
     watch = Stopwatch()
     watch.read()
-    turn = watch.timer.begin(FETCH, is_follower=False)
+    turn = watch.timer.begin(FETCH, False)
     turn.count = 2
     watch.timer.end()
     for waited_ms in (10, 20):
@@ -85,8 +85,8 @@ def test_a_request_that_was_queued_has_waited() -> None:
     watch.read()
     watch.timer.has_waited = True
     watch.now_ms += 7
-    turn = watch.timer.begin(PRODUCE, is_follower=False)
-    other = watch.timer.begin(FETCH, is_follower=True)
+    turn = watch.timer.begin(PRODUCE, False)
+    other = watch.timer.begin(FETCH, True)
     watch.timer.end()
     for each in (turn, other):
         watch.timer.note_unsent(each)
@@ -100,7 +100,7 @@ def test_a_request_that_was_queued_has_waited() -> None:
 def test_a_coroutine_is_timed_apart() -> None:
     watch = Stopwatch()
     watch.read()
-    turn = watch.timer.begin(PRODUCE, is_follower=False)
+    turn = watch.timer.begin(PRODUCE, False)
     turn.count += 1
     watch.now_ms += 4
     alone = watch.timer.alone(turn)
@@ -118,7 +118,7 @@ def test_a_coroutine_is_timed_apart() -> None:
 def test_an_answer_that_leaves_before_its_turn_ends_closes_it() -> None:
     watch = Stopwatch()
     watch.read()
-    turn = watch.timer.begin(PRODUCE, is_follower=False)
+    turn = watch.timer.begin(PRODUCE, False)
     watch.now_ms += 3
     watch.timer.note_unsent(turn)
     turn.unsent = 1
