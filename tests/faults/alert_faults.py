@@ -344,10 +344,18 @@ def etcd_put(bed: Testbed, key: str, value: str) -> str:
 
 @contextmanager
 def hanging_broker(bed: Testbed) -> Iterator[None]:
-    """SIGSTOP, for less than its session."""
+    """SIGSTOP, for less than the session of that broker."""
+    broker = bed.cluster.brokers[2]
+    short = broker.settings["broker.session.timeout.ms"]
+    broker.settings["broker.session.timeout.ms"] = 120_000
+    bed.cluster.restart(2)
+    bed.cluster.await_in_sync()
     bed.cluster.pause(2)
     yield
     bed.cluster.resume(2)
+    broker.settings["broker.session.timeout.ms"] = short
+    bed.cluster.restart(2)
+    bed.cluster.await_in_sync()
 
 
 @contextmanager
