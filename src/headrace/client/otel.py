@@ -69,7 +69,7 @@ class MessagingTracer:
         if now_s < self._look_again_s:
             return None
         self._look_again_s = now_s + _LOOK_EVERY_S
-        self._is_active = _is_provider_set()
+        self._is_active = is_provider_set()
         return self if self._is_active else None
 
     # -- sending
@@ -333,7 +333,7 @@ def error_type(error: object) -> str:
     return str(name()) if callable(name) else "_OTHER"
 
 
-def _is_provider_set() -> bool:
+def is_provider_set() -> bool:
     """Whether the program has set a provider: the API answers with one that passes on to it until then."""
     providers = (trace.get_tracer_provider(), metrics.get_meter_provider())
     return any("Proxy" not in type(each).__name__ for each in providers)

@@ -19,11 +19,16 @@ _NAME = "headrace"
 
 def messaging_tracer(bootstrap: str, client_id: str) -> "MessagingTracer | None":
     """The tracer of a client; None without OpenTelemetry, or where it is not wanted."""
-    if not _is_installed() or _NAME in (each.strip() for each in os.environ.get(_DISABLED, "").split(",")):
+    if not is_wanted():
         return None
     from headrace.client.otel import MessagingTracer
 
     return MessagingTracer(bootstrap, client_id)
+
+
+def is_wanted() -> bool:
+    """Whether OpenTelemetry is installed, and not turned off for Headrace."""
+    return _is_installed() and _NAME not in (each.strip() for each in os.environ.get(_DISABLED, "").split(","))
 
 
 @cache

@@ -40,9 +40,12 @@ class BatchProgress:
     did_work: bool = True
     """False for the report of an idle query."""
     offsets: Offsets = field(default_factory=dict)
+    """Where the batch ends."""
+    starts: Offsets = field(default_factory=dict)
+    """Where it begins, for the partitions that Spark has begun before."""
 
     def as_json(self) -> str:
-        row = {key: value for key, value in asdict(self).items() if key not in ("offsets", "did_work")}
+        row = {key: value for key, value in asdict(self).items() if key not in ("offsets", "starts", "did_work")}
         row["offsets"] = _nested(self.offsets)
         return json.dumps(row)
 
@@ -52,8 +55,9 @@ def read_batch(query: str, report: Mapping[str, Any]) -> BatchProgress:
     observed: Mapping[str, Any] = report.get("observedMetrics") or {}
     states = report.get("stateOperators") or []
     sources = report.get("sources") or []
-    lag, offsets = 0, Offsets()
+    lag, offsets, starts = 0, Offsets(), Offsets()
     for source in sources:
+        starts |= parse_offsets(source.get("startOffset"))
         end = parse_offsets(source.get("endOffset"))
         offsets |= end
         lag += lag_of(end, parse_offsets(source.get("latestOffset")))
@@ -77,6 +81,7 @@ def read_batch(query: str, report: Mapping[str, Any]) -> BatchProgress:
         lag=lag,
         did_work="addBatch" in (report.get("durationMs") or {}),
         offsets=offsets,
+        starts=starts,
     )
 
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +20,7 @@ from headrace.pipelines.control.offset_mirror import OffsetMirror
 from headrace.pipelines.control.progress import BatchProgress, ProgressFiles, RunProgress, read_report
 from headrace.pipelines.control.topic_sinks import REJECTED, topic_sinks
 from headrace.pipelines.control.topics import prepare_topics
+from headrace.pipelines.control.tracing import pipeline_spans
 from headrace.pipelines.errors import PipelineFailed
 from headrace.pipelines.run.failure_recovery import FailureRecovery
 from headrace.pipelines.run.inputs import read_static, read_topics
@@ -28,6 +30,9 @@ from headrace.pipelines.run.start import start_query
 from headrace.pipelines.spark_errors import explain_error
 from headrace.pipelines.spec.file import SpecFile
 from headrace.pipelines.spec.model import Source
+
+if TYPE_CHECKING:
+    from headrace.pipelines.control.spans import PipelineSpans
 
 _POLL_S = 0.2
 _STOP_GRACE_S = 60.0
@@ -62,6 +67,7 @@ class Runner:
         self._planned: dict[str, Query] = {}
         self._recovery = FailureRecovery(spark, file, folder, self._stopping.is_set)
         self._seen: dict[str, str] = {}
+        self._spans: PipelineSpans | None = None
         self.book = RunProgress([], [])
 
     def stop(self) -> None:
@@ -75,6 +81,19 @@ class Runner:
 
     def run(self) -> RunProgress:
         """Run until all queries end or `stop` is called."""
+        self._spans = spans = pipeline_spans(self._file.spec)
+        if spans is None:
+            return self._run()
+        failure: BaseException | None = None
+        try:
+            return self._run()
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            spans.end(failure)
+
+    def _run(self) -> RunProgress:
         spec = self._file.spec
         self._folder.make()
         prepare_topics(spec)
@@ -142,6 +161,8 @@ class Runner:
             self.book.add(batch)
             if batch.did_work:
                 files.write(batch, self.book)
+                if self._spans is not None:
+                    self._spans.batch(batch)
         if fresh:
             mirror.commit(self.book.committed())
         self._on_progress(self.book)
