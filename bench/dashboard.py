@@ -8,6 +8,7 @@ with another page or order, after the figures have been collected once.
 
 import argparse
 import json
+import os
 import selectors
 import socket
 import statistics
@@ -37,7 +38,8 @@ def main() -> None:
         broker = BrokerProcess(Path(folder) / "data", settings={"num.partitions": "1"}, log_file=Path(folder) / "log")
         broker.start()
         try:
-            print_streams(broker, wanted.streams)
+            if wanted.streams:
+                print_streams(broker, wanted.streams)
             print_pages(broker, wanted.topics, wanted.groups)
         finally:
             broker.terminate()
@@ -109,7 +111,7 @@ def print_pages(broker: BrokerProcess, topics: int, groups: int) -> None:
         for each in pending:
             for future in each.values():
                 future.result(120)
-    print(f"{topics} topics, {groups} groups")
+    print(f"{topics} topics, {groups} groups; load {os.getloadavg()[0]:.0f}")
     for path in (
         "/topics?page=1",
         "/topics?sort=size_bytes&order=desc&page=7",
@@ -122,8 +124,13 @@ def print_pages(broker: BrokerProcess, topics: int, groups: int) -> None:
         "/overview",
     ):
         get(broker, path)
+        before_s = cpu_s(broker.pid)
         times_ms = sorted(timed_ms(broker, path) for _ in range(15))
-        print(f"{path}: median {statistics.median(times_ms):.0f} ms, worst {times_ms[-1]:.0f} ms")
+        used_ms = (cpu_s(broker.pid) - before_s) / len(times_ms) * 1000
+        print(
+            f"{path}: median {statistics.median(times_ms):.0f} ms, worst {times_ms[-1]:.0f} ms; "
+            f"{used_ms:.0f} ms of processor time each, with the broker's other work"
+        )
 
 
 def timed_ms(broker: BrokerProcess, path: str) -> float:
