@@ -13,6 +13,7 @@ from headrace.monitor.snapshots import STEP_S, HistoryData
 
 POINTS = 3600 // STEP_S
 _STEP_MS = STEP_S * 1000
+_RATE = "_per_s"
 
 ObjectKey = tuple[str, str]
 """Kind and name."""
@@ -23,11 +24,13 @@ Values = Mapping[str, float | None]
 class ObjectHistory:
     """The series of one object: rings of points, which all end at the same step."""
 
-    __slots__ = ("_last_step", "_rings", "active_step")
+    __slots__ = ("_added", "_last_step", "_rings", "active_step")
 
     def __init__(self, names: Iterable[str]) -> None:
         self._rings = {name: array("f", [math.nan]) * POINTS for name in names}
         self._last_step = -1
+        self._added = 0
+        """How many values were added to the last point."""
         self.active_step = -1
         """The last step at which a value was not zero."""
 
@@ -35,12 +38,22 @@ class ObjectHistory:
         return len(self._rings)
 
     def add(self, step: int, values: Values) -> None:
-        """Set the point of a step; one that was set before is replaced. Steps that went by without are unknown."""
+        """Set the point of a step: the mean of the rates, and the last of other values, if there are several.
+
+        Steps that went by without a value are unknown.
+        """
         self._clear_until(step)
         for name, value in values.items():
-            self._rings[name][step % POINTS] = math.nan if value is None else value
+            ring, at = self._rings[name], step % POINTS
+            if value is None:
+                ring[at] = math.nan
+                continue
+            if name.endswith(_RATE) and self._added and not math.isnan(ring[at]):
+                value += (ring[at] - value) * self._added / (self._added + 1)
+            ring[at] = value
             if value:
                 self.active_step = step
+        self._added += 1
 
     def last(self, name: str, count: int, step: int) -> list[float | None]:
         """The points of a series up to a step."""
@@ -53,6 +66,8 @@ class ObjectHistory:
 
     def _clear_until(self, step: int) -> None:
         # At the same step, or if the clock went back, nothing is cleared.
+        if step > self._last_step:
+            self._added = 0
         for missed in range(max(self._last_step + 1, step - POINTS + 1), step + 1):
             for ring in self._rings.values():
                 ring[missed % POINTS] = math.nan

@@ -14,7 +14,7 @@ from headrace.monitor.history import History
 from headrace.monitor.lag import lag_figures
 from headrace.monitor.log_times import LogTimes
 from headrace.monitor.loop_slices import sliced
-from headrace.monitor.rates import Counters, RateTable
+from headrace.monitor.rates import RateTable
 from headrace.monitor.snapshots import (
     MAX_SHOWN_PARTITIONS,
     NO_RATES,
@@ -79,9 +79,11 @@ class LocalView:
                 counted = traffic.messages_in, traffic.bytes_in, traffic.messages_out, traffic.bytes_out
                 self._rates.note((TOPIC, topic), counted, now_ms, began_at_zero=True)
         async for queue in sliced(self._queues.hosted()):
-            counts = _queue_counters(queue)
-            if counts is not None:
-                self._rates.note((QUEUE, queue.host.partition.topic), counts, now_ms)
+            counts = queue.host.messages
+            partition = queue.host.partition
+            # Kafka clients may send messages as well, by writing to the topic.
+            moved = partition.log.end_offset, counts.received, counts.deleted
+            self._rates.note((QUEUE, partition.topic), moved, now_ms)
 
     def _note_growth(self, led: Sequence[Partition], now_ms: float) -> None:
         """Without counters (metrics.enable), what was written shows in the logs."""
@@ -238,16 +240,6 @@ class LocalView:
             partition_count=len(entry.partitions),
             partitions=sorted(entry.partitions)[:MAX_SHOWN_PARTITIONS],
         )
-
-
-def _queue_counters(queue: LocalQueue) -> Counters | None:
-    """Messages sent, received and deleted; None while the queue is loading."""
-    host = queue.host
-    if not host.has_engine:
-        return None
-    engine = host.engine
-    counts = engine.counts()
-    return engine.indexed_to, 0, engine.indexed_to - counts.available - counts.in_flight - counts.delayed
 
 
 def _oldest(queue: LocalQueue) -> Place | None:

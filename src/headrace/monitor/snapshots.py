@@ -231,7 +231,7 @@ class QueueStat(msgspec.Struct, array_like=True, frozen=True):
     """The queues whose dead-letter queue it is."""
     size_bytes: int = 0
     last_received_ms: int | None = None
-    """When messages were last received, as far as the broker has seen since it leads the queue."""
+    """When messages were last received; None if none were since the broker leads the queue."""
 
 
 # Transactions

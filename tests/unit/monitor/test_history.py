@@ -27,6 +27,13 @@ def test_a_point_is_replaced_within_its_step() -> None:
     assert history.read("topic", "orders", START_MS).series == {"rate": [3.0]}
 
 
+def test_the_point_of_a_rate_is_the_mean_of_its_step() -> None:
+    history = History(100)
+    for at_ms, value in ((0, 6.0), (3_000, 0.0), (6_000, 3.0), (10_000, 8.0)):
+        history.add("queue", "jobs", START_MS + at_ms, {"sent_per_s": value})
+    assert history.read("queue", "jobs", START_MS + STEP_MS).series == {"sent_per_s": [3.0, 8.0]}
+
+
 def test_points_older_than_an_hour_are_gone() -> None:
     history = History(100)
     for step in range(POINTS + 10):

@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from headrace import Client
+from headrace.monitor.snapshots import QueueStat
 from headrace.testing.broker import Broker
 from tests.monitored import ask_monitor, eventually
 
@@ -64,6 +65,30 @@ def test_queues_with_their_dead_letters(broker: Broker) -> None:
     assert (jobs_stat.visible, jobs_stat.in_flight, jobs_stat.delayed) == (1, 0, 1)
     assert (jobs_stat.dead_letter_queue, jobs_stat.dead_letters) == ("failed", 1)
     assert (failed_stat.visible, failed_stat.dead_letters, failed_stat.dead_letters_of) == (1, None, ["jobs"])
+
+
+def test_queues_with_their_rates_and_the_age_of_the_oldest_message(broker: Broker) -> None:
+    with Client(broker.bootstrap) as client:
+        jobs = client.queue("jobs")
+        jobs.create()
+        ask_monitor(broker, lambda monitor: monitor.sample())
+        for number in range(6):
+            jobs.send(f"{number}")
+        for message in jobs.receive(2):
+            message.ack()
+
+        def sampled() -> QueueStat | None:
+            ask_monitor(broker, lambda monitor: monitor.sample())
+            return ask_monitor(broker, lambda monitor: monitor.queue("jobs"))
+
+        found = eventually(sampled, lambda each: each is not None and each.last_received_ms is not None)
+        assert found is not None
+        assert found.oldest_age_s is not None
+        assert 0 < found.oldest_age_s < 60
+        history = ask_monitor(broker, lambda monitor: monitor.history("queue", "jobs"))
+        assert any(history.series["sent_per_s"])
+        assert any(history.series["received_per_s"])
+        assert any(history.series["visible"])
 
 
 def test_the_overview_has_the_broker_and_its_disk(broker: Broker) -> None:
