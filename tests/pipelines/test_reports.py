@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(900)
 WAIT_S = 400.0
 
 PIPELINE = """\
-name = "watched"
+name = "{name}"
 [source]
 topic = "{topic}"
 schema = "id STRING, amount INT"
@@ -65,6 +65,16 @@ class Supervised:
             "HEADRACE_BOOTSTRAP": bootstrap,
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
+
+    def popen(self, *arguments: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            [sys.executable, "-m", "headrace", "pipeline", *arguments],
+            cwd=self._folder,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
 
     def run(self, *arguments: str) -> str:
         result = subprocess.run(
@@ -109,18 +119,18 @@ def test_a_pipeline_is_seen_stopped_started_and_its_dead_letters_are_replayed(
 ) -> None:
     api, topic = Api(spark_broker.http_url), new_topic(prefix="watched")
     write(topic, b'{"id": "a", "amount": 1}', b"not json", b'{"id": "b", "amount": "many"}')
-    (tmp_path / "watched.toml").write_text(PIPELINE.format(topic=topic))
+    (tmp_path / "watched.toml").write_text(PIPELINE.format(name="watched", topic=topic))
     supervised.run("start", "watched.toml")
 
     def shown() -> Any:
         return next((each for each in api("GET")["items"] if each["name"] == "watched"), None) or {"state": "unknown"}
 
     def waits_for(what: str, **wanted: Any) -> Any:
-        until(
-            lambda: all(shown().get(name) == value for name, value in wanted.items()),
-            lambda: f"{what}: {shown()} {supervised.log}",
-            90.0,
-        )
+        def is_there() -> bool:
+            now = shown()
+            return all(now.get(name) == value for name, value in wanted.items())
+
+        until(is_there, lambda: f"{what}: {shown()} {supervised.log}", WAIT_S)
         return api("GET", "/watched")
 
     found = waits_for("two dead letters", state="running", rows_in=3, dead_letters=2)
@@ -152,3 +162,25 @@ def test_a_pipeline_is_seen_stopped_started_and_its_dead_letters_are_replayed(
     assert "do not show this pipeline" not in supervised.log
     supervised.run("stop", "watched")
     assert waits_for("its end", state="stopped", can_start=False)["reported_ms"] > 0
+
+
+def test_a_run_without_a_supervisor_ends_when_it_is_asked_to_stop(
+    spark: Any, tmp_path: Path, spark_broker: Broker, cluster: Cluster, new_topic: Any, write: Write
+) -> None:
+    api, topic = Api(spark_broker.http_url), new_topic(prefix="alone")
+    write(topic, b'{"id": "a", "amount": 1}')
+    (tmp_path / "alone.toml").write_text(PIPELINE.format(name="alone", topic=topic))
+    process = Supervised(tmp_path, spark_broker.bootstrap).popen("run", "alone.toml", "--plain")
+    try:
+        until(lambda: any(each["rows_in"] == 1 for each in api("GET")["items"] if each["name"] == "alone"), "", WAIT_S)
+        found = api("GET", "/alone")
+        assert (found["state"], found["is_supervised"], found["can_stop"]) == ("running", False, True)
+        api("POST", "/alone/stop")
+        printed, _ = process.communicate(timeout=WAIT_S)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0, printed
+    assert "as a broker was asked to" in printed
+    found = api("GET", "/alone")
+    assert (found["state"], found["can_start"], found["can_stop"], found["rows_out"]) == ("stopped", False, False, 1)
