@@ -29,6 +29,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from harness import wire
+from harness.group_wire import commit_request
 from headrace.testing.process import BrokerProcess
 
 TOPIC = "bench-metrics"
@@ -204,11 +205,24 @@ def fill(broker: BrokerProcess, partitions: int, groups: int) -> None:
         for partition in range(per_topic):
             producer.produce(f"topic-{number}", b"x" * 100, partition=partition)
         producer.flush(60)
-    for number in range(groups):
-        consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": f"group-{number}", "log_level": 0})
-        place = TopicPartition(f"topic-{number % (partitions // per_topic)}", number % per_topic, number % 2)
-        consumer.commit(offsets=[place], asynchronous=False)
-        consumer.close()
+    # The first one, so that there are coordinators.
+    first = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "group-0", "log_level": 0})
+    first.commit(offsets=[TopicPartition("topic-0", 0, 1)], asynchronous=False)
+    first.close()
+    connection = Connection(int(broker.bootstrap.rpartition(":")[2]))
+    for start in range(0, groups, DEPTH):
+        numbers = range(start, min(start + DEPTH, groups))
+        requests = [
+            commit_request(
+                f"group-{number}",
+                -1,
+                "",
+                f"topic-{number % (partitions // per_topic)}",
+                {number % per_topic: number % 2},
+            )
+            for number in numbers
+        ]
+        connection.ask(b"".join(requests), len(requests))
 
 
 def main() -> None:

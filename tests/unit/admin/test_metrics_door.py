@@ -3,6 +3,7 @@
 import ssl
 from collections.abc import Iterator, Mapping
 from http.client import HTTPConnection, HTTPSConnection
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -10,6 +11,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_prometheus
 
+from headrace.security.tls.dev_certificates import make_dev_certificates
 from headrace.testing import Broker
 
 from .api import ADMIN, BOB, Account, basic, secured
@@ -102,3 +104,33 @@ def test_anonymous_scrapes_if_they_are_allowed(monkeypatch: pytest.MonkeyPatch) 
     with secured(monkeypatch, **{"metrics.allow.anonymous": True}) as broker:
         assert scrape(broker.http_url).status == 200
         assert scrape(broker.http_url, headers={"X-Forwarded-For": "203.0.113.5"}).status == 200
+
+
+def test_over_tls_with_the_expiry_of_the_certificate(tmp_path: Path) -> None:
+    made = make_dev_certificates(tmp_path)
+    settings = {
+        "http.listen": "https://127.0.0.1:0",
+        "tls.cert.file": made.broker.cert_file,
+        "tls.key.file": made.broker.key_file,
+    }
+    with Broker(settings=settings) as broker:
+        answer = scrape(broker.http_url, tls=ssl.create_default_context(cafile=str(made.ca.cert_file)))
+        found = {sample.name: sample.value for family in parse_prometheus(answer.text) for sample in family.samples}
+        assert found["headrace_certificate_expiry_seconds"] > 86_400
+
+
+def test_logins_and_denials_are_counted(guarded: Broker) -> None:
+    def counts() -> dict[tuple[str, ...], float]:
+        families = {family.name: family for family in parse_prometheus(scrape(guarded.http_url, ADMIN).text)}
+        found = families["headrace_logins"].samples + families["headrace_authorization_denied"].samples
+        return {tuple(sample.labels.values()): sample.value for sample in found}
+
+    scrape(guarded.http_url, BOB)
+    before = counts()
+    assert scrape(guarded.http_url, BOB).status == 403
+    assert scrape(guarded.http_url, (ADMIN[0], "wrong")).status == 401
+    now = counts()
+    assert now["DESCRIBE", "CLUSTER"] == before["DESCRIBE", "CLUSTER"] + 1
+    failed = {key: value for key, value in now.items() if key[1] == "failure"}
+    assert sum(failed.values()) == 1 + sum(before.get(key, 0) for key in failed)
+    assert sum(value for key, value in now.items() if key[1] == "success") > 1
