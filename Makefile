@@ -96,7 +96,9 @@ docs: install ## Write the generated parts of docs/settings.md, docs/metrics.md 
 	$(BIN)/python -m headrace.monitor.health.alert_rules > deploy/prometheus/alerts.yml
 
 screenshots: install packages ## Make the pictures of the dashboard in docs/images, with a real browser
-	SCREENSHOTS=1 $(BIN)/python -m pytest -q tests/browser/test_screenshots.py
+	SCREENSHOTS=$(PICTURES) $(BIN)/python -m pytest -q tests/browser/test_screenshots.py
+
+PICTURES ?= all
 
 site: ## Build the documentation as a static site in build/site, and fail on broken links
 	$(INSTALL) --extras site

@@ -54,10 +54,9 @@ def new_tab(chromium: Browser) -> Iterator[OpenTab]:
         return made[-1]
 
     yield make
-    problems = [problem for each in made for problem in each.checked()]
     for each in made:
-        each.page.context.close()
-    assert problems == []
+        each.close()
+    assert [problem for each in made for problem in each.problems] == []
 
 
 @pytest.fixture

@@ -81,6 +81,12 @@ class Tab:
         self.problems += [f"a payload ran as a script: {each}" for each in alerted]
         return self.problems
 
+    def close(self) -> None:
+        """Check and close it, before the broker ends that it is connected to."""
+        if not self.page.is_closed():
+            self.checked()
+            self.page.context.close()
+
     def inaccessible(self, rules: Sequence[str] = ()) -> list[str]:
         """The serious and critical findings of axe, by all of its rules or by these; rows after the third are alike."""
         options = {"runOnly": list(rules)} if rules else None

@@ -102,3 +102,4 @@ def test_a_broker_that_goes_away_and_comes_back(new_tab: OpenTab, tmp_path: Path
         sample.produce_orders(process, 4, "stays")
         expect(page.locator(".stat").first).to_contain_text("4")
         assert page.evaluate("window.sameDocument") is True
+        tab.close()

@@ -76,7 +76,9 @@ def test_a_person_without_permissions_sees_nothing_and_is_told_so(new_tab: OpenT
 def test_a_read_only_dashboard_has_no_buttons_that_change(new_tab: OpenTab) -> None:
     with Broker(settings={"dashboard.read.only": True}) as broker:
         sample.create_topics(broker, {"seen": 1})
-        page = new_tab(broker).open("/ui/topics/seen")
+        tab = new_tab(broker)
+        page = tab.open("/ui/topics/seen")
         expect(page.get_by_text("read-only")).to_be_visible()
         for name in ("Produce", "Delete", "Partitions"):
             expect(page.get_by_role("button", name=name, exact=True)).to_have_count(0)
+        tab.close()

@@ -96,3 +96,4 @@ def test_empty_lists_say_which_command_is_next(new_tab: OpenTab, tmp_path_factor
             "/ui/queues": "headrace queue create jobs",
         }.items():
             expect(tab.open(path).get_by_role("main")).to_contain_text(command)
+        tab.close()

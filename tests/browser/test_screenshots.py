@@ -1,4 +1,7 @@
-"""The pictures of the documentation: `make screenshots` writes docs/images."""
+"""The pictures of the documentation: `make screenshots` writes docs/images.
+
+`SCREENSHOTS` is `all`, or the names of some: `SCREENSHOTS=overview,group`.
+"""
 
 import os
 from collections.abc import Iterator
@@ -6,6 +9,7 @@ from pathlib import Path
 from threading import Event, Thread
 
 import pytest
+from confluent_kafka import Consumer
 
 from headrace.testing.process import BrokerProcess
 
@@ -16,8 +20,9 @@ pytestmark = pytest.mark.skipif("SCREENSHOTS" not in os.environ, reason="make sc
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 SIZE = {"width": 1280, "height": 800}
+TALL = {"width": 1280, "height": 935}
 MOST_BYTES = 150_000
-FLOW_S = 75
+FLOW_S = 90
 """How long messages flow before the first picture, so that charts have lines."""
 
 PICTURES = {
@@ -42,31 +47,45 @@ ON_A_PHONE = ("overview", "topics")
 
 @pytest.fixture(scope="module")
 def flowing(broker: BrokerProcess) -> Iterator[BrokerProcess]:
-    """The sample broker, with orders that come in all the time."""
+    """The sample broker, with orders that come in and are consumed all the time."""
     stop = Event()
 
     def produce() -> None:
         number = sample.ORDERS
-        while not stop.wait(0.25):
-            sample.produce_orders(broker, 12 + number // 24 % 20, first=number)
-            number += 24
+        while not stop.wait(0.2):
+            count = 60 + number // 40 % 50
+            sample.produce_orders(broker, count, first=number)
+            number += count
             sample.report_pipeline(broker)
 
-    thread = Thread(target=produce)
-    thread.start()
+    def consume() -> None:
+        settings = {"bootstrap.servers": broker.bootstrap, "group.id": "search-indexer", "client.id": "indexer-1"}
+        consumer = Consumer({**settings, "auto.offset.reset": "earliest", "auto.commit.interval.ms": 500})
+        consumer.subscribe(["orders"])
+        while not stop.is_set():
+            consumer.consume(500, 0.2)
+        consumer.close()
+
+    threads = [Thread(target=produce), Thread(target=consume)]
+    for each in threads:
+        each.start()
     stop.wait(FLOW_S)
     yield broker
     stop.set()
-    thread.join()
+    for each in threads:
+        each.join()
 
 
 @pytest.mark.timeout(600)
 def test_pictures(new_tab: OpenTab, flowing: BrokerProcess) -> None:
     IMAGES.mkdir(exist_ok=True)
-    wanted = [(name, "light", SIZE, "") for name in PICTURES]
+    wanted = [(name, "light", TALL if name == "overview" else SIZE, "") for name in PICTURES]
     wanted += [(name, "dark", SIZE, "-dark") for name in DARK]
     wanted += [(name, "light", PHONE, "-phone") for name in ON_A_PHONE]
+    chosen = os.environ["SCREENSHOTS"]
     for name, theme, size, suffix in wanted:
+        if chosen != "all" and name not in chosen.split(","):
+            continue
         tab = new_tab(flowing, theme=theme, size=size)
         page = tab.open(PICTURES[name])
         page.wait_for_timeout(2500)

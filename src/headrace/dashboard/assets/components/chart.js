@@ -10,7 +10,7 @@ import uPlot from "../vendor/uplot.js";
 
 const HEIGHT = 164;
 /** An axis shows at least this much: a broker that has just started draws at the right edge. */
-const LEAST_S = 900;
+const LEAST_S = 300;
 
 /** A colour of the style sheet as the canvas needs it. */
 function colour(name) {
@@ -37,13 +37,16 @@ function columns(history, series) {
 /** Marks in powers of 1024, for bytes. */
 const BINARY = [0, 1, 2, 3, 4].flatMap((power) => [1, 2, 5, 10, 20, 50, 100, 200, 500].map((each) => each * 1024 ** power));
 
+/** Marks in whole seconds, minutes and hours, for durations. */
+const CLOCK = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 28_800, 86_400, 172_800, 604_800];
+
 /** 30.0 k/s as 30 k/s: the marks of an axis are round numbers. */
 const mark = (text) => text.replace(/(\.\d*?)0+(?=\D|$)/, "$1").replace(/\.(?=\D|$)/, "");
 
 /** As wide as the longest mark needs. */
 const axisWidth = (_, marks) => Math.max(36, ...(marks ?? []).map((each) => 14 + each.length * 6.2));
 
-function options(series, { format, isBinary }, width, tip) {
+function options(series, { format, steps }, width, tip) {
   const text = colour("text-3");
   const grid = colour("grid");
   const axis = { stroke: text, font: "11px Inter, sans-serif", grid: { stroke: grid, width: 1 }, ticks: { show: false } };
@@ -56,7 +59,7 @@ function options(series, { format, isBinary }, width, tip) {
     scales: { x: { range: (_, first, last) => [Math.min(first, last - LEAST_S), last] }, y: { range: (_, __, most) => [0, most > 0 ? most * 1.12 : 1] } },
     axes: [
       { ...axis, size: 26, gap: 6, grid: { show: false }, space: 70, values: (_, marks) => marks.map((each) => clock(each * 1000).slice(0, 5)) },
-      { ...axis, size: axisWidth, gap: 6, space: 34, incrs: isBinary ? BINARY : undefined, values: (_, marks) => marks.map((each) => mark(format(each))) },
+      { ...axis, size: axisWidth, gap: 6, space: 34, incrs: { binary: BINARY, clock: CLOCK }[steps], values: (_, marks) => marks.map((each) => mark(format(each))) },
     ],
     series: [
       {},
@@ -97,9 +100,10 @@ function showTip(plot, tip, series, format) {
 const newest = (points) => [...(points ?? [])].reverse().find((each) => each !== null);
 
 /**
- * @param {{ title: string, history: any, series: { name: string, label: string }[], format?: (value: number) => string, isBinary?: boolean }} props
+ * @param {{ title: string, history: any, series: { name: string, label: string }[], format?: (value: number) => string, steps?: "binary" | "clock" }} props
+ *   `steps` says which numbers are round on its axis; decimal ones by default
  */
-export function Chart({ title, history, series, format = short, isBinary = false }) {
+export function Chart({ title, history, series, format = short, steps }) {
   const place = useRef(null);
   const tip = useRef(null);
   const plot = useRef(null);
@@ -108,7 +112,7 @@ export function Chart({ title, history, series, format = short, isBinary = false
 
   useEffect(() => {
     const node = place.current;
-    const made = new uPlot(options(series, { format, isBinary }, node.clientWidth || 300, tip.current), columns(history, series), node);
+    const made = new uPlot(options(series, { format, steps }, node.clientWidth || 300, tip.current), columns(history, series), node);
     plot.current = made;
     const sized = new ResizeObserver(() => node.clientWidth && made.setSize({ width: node.clientWidth, height: HEIGHT }));
     sized.observe(node);

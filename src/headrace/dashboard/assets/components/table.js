@@ -15,12 +15,13 @@ const PER_PAGE = 50;
 const TYPING_MS = 250;
 
 /**
- * @typedef {{ key: string, label: string, cell: (row: any) => any, end?: boolean, name?: boolean, sort?: string, wide?: boolean, phone?: boolean }} Column
+ * @typedef {{ key: string, label: string, cell: (row: any) => any, end?: boolean, name?: boolean, sort?: string, wide?: boolean, fill?: boolean, phone?: boolean }} Column
+ * `fill` takes the room that is left, and cuts its text;
  * `sort` is the field that the server sorts by; `phone: false` hides the column on a phone
  */
 
 function cellClass(column) {
-  return [column.name && "name", column.end && "end", column.wide && "wide", column.phone === false && "hide-phone"].filter(Boolean).join(" ");
+  return [column.name && "name", column.end && "end", column.wide && "wide", column.fill && "fill", column.phone === false && "hide-phone"].filter(Boolean).join(" ");
 }
 
 /** @param {{ caption: string, columns: Column[], rows: any[], rowKey: (row: any) => any, sort?: string, order?: string, onSort?: (field: string) => void, isLoading?: boolean }} props */

@@ -1,26 +1,65 @@
-/** Clients that are connected, and the metrics that they send. */
+/** Clients that push metrics to the brokers (KIP-714), and what each one has pushed last. */
 import { html } from "../core/html.js";
-import { ago, bytesPerSecond, count, perSecond } from "../core/format.js";
-import { Badge } from "../components/badge.js";
+import { part } from "../core/api.js";
+import { bytes, coarse, count, short } from "../core/format.js";
+import { useResource } from "../core/resource.js";
+import { to } from "../core/router.js";
 import { PageHead } from "../components/page.js";
-import { Empty } from "../components/states.js";
-import { ListTable } from "../components/table.js";
+import { Card, Facts } from "../components/stat.js";
+import { Empty, Loaded } from "../components/states.js";
+import { DataTable, ListTable } from "../components/table.js";
 
-const software = (row) => [row.software_name ?? row.software, row.software_version].filter(Boolean).join(" ");
+const heard = (row) => `${coarse(row.heard_ms_ago / 1000)} ago`;
 
 const COLUMNS = [
-  { key: "client", label: "Client", name: true, sort: "client_id", cell: (row) => html`<div>${row.client_id || "no client id"}</div><div class="tiny muted">${software(row) || row.kind || ""}</div>` },
-  { key: "host", label: "Address", sort: "host", cell: (row) => html`<code>${row.host ?? row.address}</code>` },
-  { key: "user", label: "User", cell: (row) => row.user ?? row.principal ?? html`<span class="muted">anonymous</span>` },
-  { key: "listener", label: "Listener", phone: false, cell: (row) => html`<${Badge}>${row.listener ?? "–"}<//>` },
-  { key: "connections", label: "Connections", end: true, cell: (row) => count(row.connections ?? 1) },
-  { key: "requests", label: "Requests", end: true, cell: (row) => (row.requests_per_s !== undefined ? perSecond(row.requests_per_s) : count(row.requests)) },
-  { key: "bytes", label: "In", end: true, phone: false, cell: (row) => bytesPerSecond(row.bytes_in_per_s) },
-  { key: "since", label: "Since", end: true, cell: (row) => ago(row.connected_ms ?? row.since_ms) },
+  {
+    key: "client",
+    label: "Client",
+    name: true,
+    sort: "client_id",
+    cell: (row) => html`<a href=${to("clients", row.client_instance_id)}>${row.client_id || "no client id"}</a><div class="tiny muted">${row.software}</div>`,
+  },
+  { key: "address", label: "Address", sort: "address", cell: (row) => html`<code>${row.address}</code>` },
+  { key: "principal", label: "User", sort: "principal", cell: (row) => row.principal },
+  { key: "broker", label: "Broker", end: true, sort: "broker_id", cell: (row) => row.broker_id },
+  { key: "values", label: "Metrics", end: true, sort: "values", cell: (row) => count(row.values) },
+  { key: "pushes", label: "Pushes", end: true, sort: "pushes", cell: (row) => count(row.pushes) },
+  { key: "bytes", label: "Pushed", end: true, phone: false, sort: "pushed_bytes", cell: (row) => bytes(row.pushed_bytes) },
+  { key: "heard", label: "Heard", end: true, sort: "heard_ms_ago", cell: heard },
 ];
 
 export function ClientsPage() {
-  return html`<${PageHead} title="Clients" note="Connections to this broker, and the metrics that clients send (KIP-714)." />
-    <${ListTable} path="/clients" caption="Clients" search="Search clients" sort="client_id" columns=${COLUMNS} rowKey=${(row) => row.id ?? `${row.client_id} ${row.host} ${row.port ?? ""}`}
-      empty=${html`<${Empty} icon="clients" title="No client is connected" command="headrace consume orders">Connect any Kafka client to this broker.<//>`} />`;
+  return html`<${PageHead} title="Clients" note="Clients that send their own metrics to the brokers (KIP-714)." />
+    <${ListTable} path="/clients" caption="Clients" search="Search clients" sort="client_id" columns=${COLUMNS} rowKey=${(row) => row.client_instance_id}
+      empty=${html`<${Empty} icon="clients" title="No client sends metrics yet">Clients with KIP-714, such as librdkafka and the Java client, ask which metrics to send and appear here.<//>`} />`;
+}
+
+export function ClientPage({ name }) {
+  const client = useResource(`/clients/${part(name)}`);
+  return html`<${Loaded} resource=${client}>${(data) => html`<${Client} client=${data.client} metrics=${data.metrics} />`}<//>`;
+}
+
+const labels = (row) => Object.entries(row.attributes).map(([key, value]) => `${key}=${value}`).join(", ");
+
+function Client({ client, metrics }) {
+  return html`<${PageHead} title=${client.client_id || "Client"} note=${`${client.software}, heard ${heard(client)}`} />
+    <${Card} title="Client" body>
+      <${Facts} rows=${[
+        ["Instance id", html`<code>${client.client_instance_id}</code>`],
+        ["Address", html`<code>${client.address}</code>`],
+        ["User", client.principal],
+        ["Broker", client.broker_id],
+        ["Pushes", `${count(client.pushes)}, one every ${coarse(client.interval_ms / 1000)}, ${bytes(client.pushed_bytes)} in all`],
+        ["Dropped", client.dropped ? `${count(client.dropped)} values beyond the limit` : undefined],
+      ]} />
+    <//>
+    <${Card} title="Metrics" note="As of the last push">
+      <${DataTable} caption="Metrics" rows=${metrics} rowKey=${(row) => `${row.name} ${labels(row)}`}
+        empty=${html`<${Empty} icon="clock" title="No metric yet">The client pushes again within ${coarse(client.interval_ms / 1000)}.<//>`}
+        columns=${[
+          { key: "name", label: "Metric", wide: true, cell: (row) => html`<code>${row.name}</code>` },
+          { key: "labels", label: "Of", wide: true, cell: (row) => html`<span class="tiny muted mono">${labels(row)}</span>` },
+          { key: "value", label: "Value", end: true, cell: (row) => `${short(row.value)} ${row.unit}`.trim() },
+        ]} />
+    <//>`;
 }

@@ -33,7 +33,7 @@ export function DeadLetters({ name, queue }) {
     </div>
     <${RedriveProgress} redrive=${redrive} />
     <${QueueTable} rows=${rows} isLoading=${letters.isLoading && !letters.data}
-      extra=${[{ key: "reason", label: "Reason", wide: true, cell: (row) => html`<span class="small second">${row.origin?.reason ?? "unknown"}${row.origin?.queue ? `, in ${row.origin.queue}` : ""}</span>` }]}
+      extra=${[{ key: "reason", label: "Reason", wide: true, cell: (row) => html`<span class="small second reason-text">${row.origin?.reason ?? "unknown"}${row.origin?.queue ? `, in ${row.origin.queue}` : ""}</span>` }]}
       empty=${html`<${Empty} icon="check" title="No dead letters">Messages that are received too often, or rejected, appear here with the reason.<//>`} />
     ${isAsking && html`<${RedriveDialog} holder=${holder} total=${total} sources=${isDeadQueue ? queue.dead_letters_of : [name]} onClose=${() => setAsking(false)} onStart=${redrive.begin} />`}
   </section>`;

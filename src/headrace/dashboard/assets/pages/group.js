@@ -42,7 +42,7 @@ function Group({ name, tab, group, reload }) {
     ]} />
     ${group.history &&
     html`<div class="grid-2">
-      <${Chart} title="Behind" history=${group.history} format=${duration} series=${[{ name: "lag_seconds", label: "seconds behind" }]} />
+      <${Chart} title="Behind" history=${group.history} format=${duration} steps="clock" series=${[{ name: "lag_seconds", label: "seconds behind" }]} />
       <${Chart} title="Lag" history=${group.history} format=${short} series=${[{ name: "lag_messages", label: "messages" }]} />
     </div>`}
     <${Tabs} label="Parts of the group" current=${tab} tabs=${[

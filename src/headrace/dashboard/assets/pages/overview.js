@@ -24,7 +24,7 @@ function Overview({ data }) {
     <${Totals} data=${data} />
     <div class="grid-2">
       <${Chart} title="Messages" history=${data.history} format=${perSecond} series=${[{ name: "messages_in_per_s", label: "in" }, { name: "messages_out_per_s", label: "out" }]} />
-      <${Chart} title="Bytes" history=${data.history} format=${bytesPerSecond} isBinary series=${[{ name: "bytes_in_per_s", label: "in" }, { name: "bytes_out_per_s", label: "out" }]} />
+      <${Chart} title="Bytes" history=${data.history} format=${bytesPerSecond} steps="binary" series=${[{ name: "bytes_in_per_s", label: "in" }, { name: "bytes_out_per_s", label: "out" }]} />
       <${Chart} title="Produce latency" history=${data.history} format=${ms} series=${[{ name: "produce_p50_ms", label: "p50" }, { name: "produce_p99_ms", label: "p99" }]} />
       <${Chart} title="Fetch latency" history=${data.history} format=${ms} series=${[{ name: "fetch_p50_ms", label: "p50" }, { name: "fetch_p99_ms", label: "p99" }]} />
     </div>

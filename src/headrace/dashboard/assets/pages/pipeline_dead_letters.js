@@ -36,7 +36,7 @@ export function PipelineDeadLetters({ name, pipeline, reload }) {
         { key: "letters", label: "Rows", end: true, cell: (row) => count(row.letters) },
         { key: "replayed", label: "Replayed", end: true, cell: (row) => count(row.replayed) },
         { key: "last", label: "Last", end: true, cell: (row) => html`<time class="nowrap">${time(row.last_ms)}</time>` },
-        { key: "samples", label: "Samples", wide: true, cell: (row) => html`<${Samples} rows=${row.samples} />` },
+        { key: "samples", label: "Samples", wide: true, fill: true, cell: (row) => html`<${Samples} rows=${row.samples} />` },
         { key: "replay", label: "Replay", hidden: true, end: true, cell: (row) => canChange && row.replayed < row.letters && html`<button type="button" class="button small" disabled=${isReplaying} aria-label=${`Replay rows with the reason ${row.reason}`} onClick=${() => setAsked(row.reason)}>Replay</button>` },
       ]} />
     ${asked !== null && html`<${ReplayDialog} name=${name} total=${asked ? data.reasons.find((each) => each.reason === asked)?.letters : data.waiting} reason=${asked} onClose=${() => setAsked(null)} onDone=${reload} />`}

@@ -32,7 +32,7 @@ export function QueueTable({ rows, isLoading, empty, extra = [] }) {
   return html`<${DataTable} caption="Messages" rows=${rows} rowKey=${keyOf} isLoading=${isLoading} empty=${empty}
       columns=${[
         { key: "sent", label: "Sent", cell: (row) => html`<time class="nowrap">${time(row.sent_ms)}</time>` },
-        { key: "body", label: "Body", wide: true, cell: (row) => html`<button type="button" class="cut value mono" aria-label=${`Open the message ${row.id}`} onClick=${() => setOpen(keyOf(row))}>${preview({ value: row.body })}</button>` },
+        { key: "body", label: "Body", wide: true, fill: true, cell: (row) => html`<button type="button" class="cut value mono" aria-label=${`Open the message ${row.id}`} onClick=${() => setOpen(keyOf(row))}>${preview({ value: row.body })}</button>` },
         ...extra,
         { key: "state", label: "State", cell: (row) => html`<${QueueState} row=${row} />` },
         { key: "attempts", label: "Receives", end: true, cell: (row) => count(row.attempts) },

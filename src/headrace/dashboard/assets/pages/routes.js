@@ -1,5 +1,5 @@
 /** Which page each path shows. */
-import { ClientsPage } from "./clients.js";
+import { ClientPage, ClientsPage } from "./clients.js";
 import { ClusterPage } from "./cluster.js";
 import { GroupPage } from "./group.js";
 import { GroupsPage } from "./groups.js";
@@ -26,5 +26,6 @@ export const ROUTES = [
   ["pipelines/:name/:tab?", PipelinePage],
   ["cluster/:tab?", ClusterPage],
   ["clients", ClientsPage],
+  ["clients/:name", ClientPage],
   ["security/:tab?", SecurityPage],
 ];

@@ -80,7 +80,7 @@ function Figures({ topic, partitions }) {
     ${topic.history &&
     html`<div class="grid-2">
       <${Chart} title="Messages" history=${topic.history} format=${perSecond} series=${[{ name: "messages_in_per_s", label: "in" }, { name: "messages_out_per_s", label: "out" }]} />
-      <${Chart} title="Bytes" history=${topic.history} format=${bytesPerSecond} isBinary series=${[{ name: "bytes_in_per_s", label: "in" }, { name: "bytes_out_per_s", label: "out" }]} />
+      <${Chart} title="Bytes" history=${topic.history} format=${bytesPerSecond} steps="binary" series=${[{ name: "bytes_in_per_s", label: "in" }, { name: "bytes_out_per_s", label: "out" }]} />
     </div>`}`;
 }
 

@@ -175,7 +175,7 @@ function MessageTable({ items, isLoading, empty }) {
         { key: "partition", label: "Partition", end: true, cell: (row) => row.partition },
         { key: "offset", label: "Offset", end: true, cell: (row) => html`<button type="button" class="linklike num" aria-label=${`Open partition ${row.partition}, offset ${row.offset}`} onClick=${() => setQuery({ open: keyOf(row) })}>${row.offset}</button>` },
         { key: "key", label: "Key", wide: true, cell: (row) => html`<code class="cut key">${row.key ?? html`<span class="muted">none</span>`}</code>` },
-        { key: "value", label: "Value", wide: true, cell: (row) => html`<button type="button" class="cut value mono" aria-label=${`Open the message at offset ${row.offset}`} onClick=${() => setQuery({ open: keyOf(row) })}>${preview(row)}</button>` },
+        { key: "value", label: "Value", wide: true, fill: true, cell: (row) => html`<button type="button" class="cut value mono" aria-label=${`Open the message at offset ${row.offset}`} onClick=${() => setQuery({ open: keyOf(row) })}>${preview(row)}</button>` },
         { key: "size", label: "Size", end: true, phone: false, cell: (row) => bytes(row.size_bytes) },
       ]} />
     ${shown && html`<${MessageDetail} message=${shown} onClose=${() => setQuery({ open: null })} />`}`;
