@@ -7,7 +7,7 @@ from headrace.cli.cluster.view import connected
 from headrace.cli.errors import BadArgument, CommandFailed
 from headrace.cli.reach import check_http_reachable
 from headrace.client.errors import ClientError
-from headrace.client.json_api import ApiRefused, ApiUnreachable, InvalidApiAddress, JsonApi
+from headrace.client.json_api import PREFIX, ApiRefused, ApiUnreachable, InvalidApiAddress, JsonApi
 from headrace.config.client_connection import resolve_credentials
 from headrace.wire import Refused
 from headrace.wire.http_addresses import http_addresses
@@ -18,13 +18,13 @@ _LOGIN = "; set HEADRACE_USER and HEADRACE_PASSWORD, or give --profile"
 class HttpApi:
     """The HTTP API of a cluster, at `http` or at the address that a broker says."""
 
-    def __init__(self, bootstrap: str, http: str) -> None:
+    def __init__(self, bootstrap: str, http: str, prefix: str = PREFIX) -> None:
         if http:
             check_http_reachable(http)
         url = http.split(",")[0].strip() or discovered_url(bootstrap)
         self._credentials = resolve_credentials()
         try:
-            self._api = JsonApi(url, self._credentials)
+            self._api = JsonApi(url, self._credentials, prefix=prefix)
         except InvalidApiAddress as error:
             raise BadArgument(str(error)) from None
         except ClientError as error:
@@ -39,6 +39,9 @@ class HttpApi:
 
     def post(self, path: str, value: Mapping[str, Any]) -> Any:
         return self._call("POST", path, value)
+
+    def put(self, path: str, value: Mapping[str, Any]) -> Any:
+        return self._call("PUT", path, value)
 
     def delete(self, path: str) -> None:
         self._call("DELETE", path)

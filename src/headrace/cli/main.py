@@ -31,6 +31,7 @@ from headrace.cli.probe.commands import probe
 from headrace.cli.produce.commands import produce
 from headrace.cli.profile import ProfileOption, offer_profile
 from headrace.cli.queue.commands import queue_app
+from headrace.cli.schema.commands import schema_app
 from headrace.cli.secure.commands import secure
 from headrace.cli.serve.commands import serve
 from headrace.cli.top.commands import top
@@ -56,6 +57,7 @@ app.command()(produce)
 app.command()(consume)
 app.add_typer(group_app, name="group")
 app.add_typer(queue_app, name="queue")
+app.add_typer(schema_app, name="schema")
 app.add_typer(txn_app, name="txn")
 app.add_typer(log_app, name="log")
 app.command()(secure)

@@ -36,7 +36,7 @@ class ApiRefused(ClientError):
 class JsonApi:
     """The HTTP API at one address. Connects for each request."""
 
-    def __init__(self, url: str, credentials: Credentials, timeout_s: float = 30.0) -> None:
+    def __init__(self, url: str, credentials: Credentials, timeout_s: float = 30.0, prefix: str = PREFIX) -> None:
         """Raises `InvalidApiAddress`, or `ClientError` if a password would be sent over the network unencrypted."""
         self.url = url
         self._parts = urlsplit(url if "//" in url else f"http://{url}")
@@ -44,6 +44,7 @@ class JsonApi:
             raise InvalidApiAddress(f"{url} is not an address over HTTP: write http://HOST:PORT")
         self._credentials = credentials
         self._timeout_s = timeout_s
+        self._prefix = prefix
         self._headers = self._request_headers()
 
     def call(self, method: str, path: str, value: Mapping[str, Any] | bytes | None = None) -> Any:
@@ -54,7 +55,7 @@ class JsonApi:
         body = value if isinstance(value, bytes) or value is None else json.dumps(value).encode()
         connection = self._connection()
         try:
-            connection.request(method, PREFIX + path, body, self._headers)
+            connection.request(method, self._prefix + path, body, self._headers)
             answer = connection.getresponse()
             content = answer.read(_MAX_ANSWER_BYTES)
         except ssl.SSLError as error:

@@ -118,6 +118,16 @@ CONNECTING = {
     "audit": ["tail", "search"],
     "clients": ["list", "show c", "subscribe s", "unsubscribe s", "subscriptions"],
     "acl": ["add u --read t", "list", "remove u --yes", "explain u read t"],
+    "schema": [
+        "register s x.avsc",
+        "check s x.avsc",
+        "list",
+        "show s",
+        "diff s 1",
+        "delete s --yes",
+        "config",
+        "mode",
+    ],
     "txn": ["list", "describe x", "abort x --yes"],
     "cluster": [
         "status",
