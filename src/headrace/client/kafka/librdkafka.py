@@ -198,11 +198,20 @@ def is_unreachable(error: KafkaError) -> bool:
     return error.code() in UNREACHABLE
 
 
+_NO_PRODUCER_ID = "idempotence PID"
+"""An idempotent producer asks for an id first, which needs WRITE on some topic."""
+
+
 def explain(error: KafkaError, bootstrap: str) -> str:
     """An error of librdkafka or of a broker in words; a broker may have added its reason to the meaning of the code."""
     if is_unreachable(error):
         return f"no broker answers at {bootstrap}"
     text, name = str(error.str()), str(error.name())
+    if error.code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED and _NO_PRODUCER_ID in text:
+        return (
+            f"this user may not write to any topic, or is not allowed to be an idempotent producer: "
+            f"headrace acl add NAME --producer TOPIC ({name})"
+        )
     return text if name in text else f"{text} ({name})"
 
 

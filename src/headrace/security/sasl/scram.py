@@ -284,7 +284,12 @@ def _read_final(text: str, pending: _Offered) -> tuple[str, bytes]:
         raise ScramMessageError("a final message without a proof")
     if decoded_base64(_value("c", attributes[0])) != pending.first.gs2_header.encode():
         raise ScramMessageError("the channel binding is not the first message's")
-    if not hmac.compare_digest(_value("r", attributes[1]).encode(), pending.nonce.encode()):
+    nonce = _value("r", attributes[1])
+    if not hmac.compare_digest(nonce.encode(), pending.nonce.encode()):
+        if nonce == pending.first.nonce + pending.nonce:
+            raise ScramMessageError(
+                "the nonce is not the challenge's, as from librdkafka before 2.6.1: upgrade it, or use PLAIN over TLS"
+            )
         raise ScramMessageError("the nonce is not the challenge's")
     _check_extensions(attributes[2:])
     return without_proof, decoded_base64(proof)

@@ -122,6 +122,16 @@ def test_a_tampered_final_message_is_rejected_and_ends_the_exchange(final: bytes
     assert exchange.step(RFC_FINAL) == Rejected("the exchange is over")
 
 
+def test_an_old_librdkafka_is_named_as_the_reason() -> None:
+    """It puts its nonce before that of the challenge, which begins with it already; Kafka 4 refuses it, too."""
+    exchange = rfc_server()
+    exchange.step(RFC_FIRST)
+    both = RFC_CLIENT_NONCE.encode()
+    answer = exchange.step(RFC_FINAL.replace(b"r=" + both, b"r=" + both + both))
+    assert isinstance(answer, Rejected)
+    assert "librdkafka before 2.6.1" in answer.reason_for_log
+
+
 def signed_final(credential: ScramCredential, bare: str, challenge: str, without_proof: str) -> bytes:
     """A final message of a client that knows the password, whatever it says before the proof."""
     signed = f"{bare},{challenge},{without_proof}".encode()
