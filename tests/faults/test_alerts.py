@@ -3,6 +3,7 @@
 Three brokers on small disks. Faults that do not disturb each other hold at the same time.
 """
 
+import json
 import re
 import subprocess
 import sys
@@ -156,6 +157,18 @@ def await_only(watcher: PrometheusProcess, held: Held, timeout_s: float = PATIEN
     until(lambda: {*watcher.firing()} <= allowed, lambda: f"{ {*watcher.firing()} - allowed } end", timeout_s)
 
 
+def check_health(bed: Testbed, expected: set[Expected]) -> None:
+    """`headrace health` lists the same, from the address of any broker: those of other brokers as well."""
+    for broker in bed.cluster.brokers.values():
+        command = [sys.executable, "-m", "headrace", "health", "--json", "--http", broker.http_url]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 1, done.stderr
+        problems = json.loads(done.stdout)["problems"]
+        found = {(BY_ID[each["id"]].alert, each["severity"], each["subject"]) for each in problems}
+        found |= {(name, severity, "") for name, severity, _ in found}
+        assert expected <= found
+
+
 def test_alerts_fire_for_their_faults_and_end(bed: Testbed, watcher: PrometheusProcess) -> None:
     quiet: Held = {
         **QUIET,
@@ -163,6 +176,7 @@ def test_alerts_fire_for_their_faults_and_end(bed: Testbed, watcher: PrometheusP
     }
     with holding(bed, watcher, quiet):
         await_only(watcher, quiet)
+        check_health(bed, {expected for each in QUIET.values() for expected in each})
     with holding(bed, watcher, HARD):
         await_only(watcher, HARD)
     await_only(watcher, {})

@@ -1,6 +1,7 @@
 """`headrace health` against a real broker: the sentence, the problems, exit codes, `--json` and `--ready`."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -63,3 +64,25 @@ def test_a_broker_that_is_not_there(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "no broker uses" in done.stderr
     assert run("--wait", "3").returncode == 2
+
+
+def test_with_logins_over_tls() -> None:
+    settings = {"authorization.enable": True, "super.users": "User:root", "health.disk.free.percent": 0}
+    with Broker(tls=True, users={"root": "secret of root", "bob": "secret of bob"}, settings=settings) as broker:
+
+        def by(user: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+            login = {
+                "HEADRACE_BOOTSTRAP": broker.bootstrap,
+                "HEADRACE_USER": user,
+                "HEADRACE_PASSWORD": f"secret of {user}",
+                "HEADRACE_CA_FILE": str(broker.ca_file),
+                "PATH": os.environ["PATH"],
+            }
+            return run(*arguments, **login)
+
+        assert (by("root").returncode, by("root").stdout) == (0, "Everything is fine.\n")
+        denied = by("bob", "--http", broker.http_url)
+        assert denied.returncode == 1
+        assert "lacks the permission describe on the cluster" in denied.stderr
+        # The probes need no login, and no certificate that the client trusts.
+        assert run("--ready", "--http", broker.http_url).stdout == "ready\n"

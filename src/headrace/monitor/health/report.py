@@ -14,11 +14,12 @@ def problem(
     """A problem of a rule; without a `severity` the rule has only one."""
     rule = BY_ID[rule_id]
     advice = rule.action.replace("{subject}", shlex.quote(subject) if subject else rule.noun)
-    link = f"/ui/{page}" + (f"/{quote(subject, safe='')}" if rule.noun and subject and page in _OWN_PAGES else "")
+    link = f"/ui/{page}" + (f"/{quote(subject, safe='')}" if subject and page in _OWN_PAGES else "")
     return HealthProblem(rule.id, severity or rule.severities[0], sentence, advice, subject, link)
 
 
-_OWN_PAGES = frozenset({"groups", "queues", "pipelines"})
+_OWN_PAGES = frozenset({"topics", "groups", "queues", "pipelines"})
+"""Where each subject has a page of its own."""
 
 
 def bounded(problems: Iterable[HealthProblem], plural: str) -> Iterator[HealthProblem]:

@@ -2,10 +2,12 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import typer
 
+import headrace
 from headrace.cli.main import app
 from headrace.monitor.health import rules
 from headrace.monitor.health.checks import problems
@@ -137,6 +139,16 @@ def test_the_subject_is_quoted_for_the_shell():
     (found,) = problems(replace(FINE, groups=[GroupFact("my group; rm -rf", 1, 9, 9, 999.0)]))
     assert "headrace group describe 'my group; rm -rf' --members" in found.advice
     assert found.link == "/ui/groups/my%20group%3B%20rm%20-rf"
+
+
+def test_links_lead_to_pages_of_the_dashboard():
+    routes = Path(headrace.__file__).parent / "dashboard/assets/pages/routes.js"
+    pages = {path.split("/")[0] for path in re.findall(r'^  \["([^"]*)"', routes.read_text(), flags=re.MULTILINE)}
+    for _, _, facts, _ in CASES:
+        (found,) = problems(facts)
+        assert found.link.split("/")[2] in pages, found.id
+    (offline,) = problems(cluster(offline=[PartitionCounts("orders", 2, 5)]))
+    assert offline.link == "/ui/topics/orders"
 
 
 def test_many_problems_of_a_kind_are_summed_up():
