@@ -6,6 +6,7 @@ One object for each topic, on which its partitions count: a sum over partitions 
 
 class TopicTraffic:
     __slots__ = (
+        "batches_in",
         "bytes_in",
         "bytes_out",
         "bytes_rejected",
@@ -16,10 +17,12 @@ class TopicTraffic:
     )
 
     def __init__(self) -> None:
+        self.batches_in = 0
+        """Batches that were appended by the leader here."""
         self.messages_in = 0
-        """Records that were appended by the leader here."""
+        """The records in them."""
         self.bytes_in = 0
-        """Their batches, as they were sent."""
+        """Their bytes, as they were sent."""
         self.messages_out = 0
         """Offsets that consumers were sent."""
         self.bytes_out = 0
