@@ -24,9 +24,10 @@ class TopicTraffic:
         self.bytes_in = 0
         """Their bytes, as they were sent."""
         self.messages_out = 0
-        """Offsets that consumers were sent."""
+        """Offsets that consumers were sent, records that share groups and messages that receivers were."""
         self.bytes_out = 0
-        """Bytes of batches that consumers were sent, as they are stored; a batch may be cut off at the end."""
+        """Bytes of batches that consumers were sent, as they are stored; a batch may be cut off at the end. Of messages
+        of a queue the bodies."""
         self.bytes_rejected = 0
         """Bytes of batches that were refused."""
         self.replicated_in = 0

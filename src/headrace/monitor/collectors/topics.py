@@ -14,10 +14,13 @@ TOPIC_MESSAGES_IN = counter("headrace_topic_messages_in_total", "Records appende
 TOPIC_BYTES_IN = counter("headrace_topic_bytes_in_total", "Bytes of their batches, as they were sent.", "topic")
 TOPIC_MESSAGES_OUT = counter(
     "headrace_topic_messages_out_total",
-    "Offsets that consumers were sent; gaps of compaction and markers of transactions count.",
+    "Offsets that consumers were sent (gaps of compaction and markers of transactions count), records that share "
+    "groups were, and messages that receivers of a queue were.",
     "topic",
 )
-TOPIC_BYTES_OUT = counter("headrace_topic_bytes_out_total", "Bytes of batches that consumers were sent.", "topic")
+TOPIC_BYTES_OUT = counter(
+    "headrace_topic_bytes_out_total", "Bytes of batches that consumers were sent; of queues the bodies.", "topic"
+)
 TOPIC_BYTES_REJECTED = counter("headrace_topic_bytes_rejected_total", "Bytes of batches that were refused.", "topic")
 TOPIC_REPLICATED_IN = counter(
     "headrace_topic_replication_bytes_in_total", "Bytes that followers on this broker have fetched.", "topic"
@@ -28,8 +31,10 @@ TOPIC_REPLICATED_OUT = counter(
 BATCHES_IN = counter("headrace_batches_in_total", "Record batches appended by leaders on this broker, in all topics.")
 MESSAGES_IN = counter("headrace_messages_in_total", "Records appended by leaders on this broker, in all topics.")
 BYTES_IN = counter("headrace_bytes_in_total", "Bytes of their batches, as they were sent.")
-MESSAGES_OUT = counter("headrace_messages_out_total", "Offsets that consumers were sent, in all topics.")
-BYTES_OUT = counter("headrace_bytes_out_total", "Bytes of batches that consumers were sent.")
+MESSAGES_OUT = counter(
+    "headrace_messages_out_total", "Offsets, records and messages that clients were sent, in all topics."
+)
+BYTES_OUT = counter("headrace_bytes_out_total", "Bytes that clients were sent, in all topics.")
 BYTES_REJECTED = counter("headrace_bytes_rejected_total", "Bytes of batches that were refused.")
 REPLICATED_IN = counter("headrace_replication_bytes_in_total", "Bytes that followers on this broker have fetched.")
 REPLICATED_OUT = counter(

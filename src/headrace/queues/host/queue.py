@@ -96,6 +96,9 @@ class HostedQueue:
         counts.received += len(delivered)
         counts.redelivered += sum(message.attempt > 1 for message in delivered)
         counts.last_received_ms = self.host.now_ms()
+        if (traffic := self.host.partition.traffic) is not None:
+            traffic.messages_out += len(delivered)
+            traffic.bytes_out += sum(len(message.body) for message in delivered)
 
     def _bounded(self, messages: list[Received]) -> list[Received]:
         """As many messages as fit into an answer; the others are returned."""

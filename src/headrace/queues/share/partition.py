@@ -236,6 +236,9 @@ class SharePartition:
         self._arm()
         self._dead_letters.look()
         self.acquired_count += count
+        if (traffic := self.partition.traffic) is not None:
+            traffic.messages_out += count
+            traffic.bytes_out += sum(map(len, batches))
         return AcquiredBatches(batches, spans, count)
 
     async def when_persisted(self) -> None:
