@@ -1,21 +1,24 @@
 """The totals of this broker: its process, its disks, its partitions."""
 
+import asyncio
 from collections.abc import Callable
+from concurrent.futures import Executor
 
 from headrace.cluster.metadata import Metadata
 from headrace.monitor import process_figures
 from headrace.monitor.loop_slices import sliced
-from headrace.monitor.snapshots import NO_LATENCY, NO_RATES, BrokerTotals, LatencyStat, ProcessStat, Rates
+from headrace.monitor.snapshots import NO_LATENCY, NO_RATES, BrokerTotals, DiskStat, LatencyStat, ProcessStat, Rates
 from headrace.replication.partitions import PartitionTable
 from headrace.runtime.clock import Clock
 from headrace.version import version
 
 
 class LocalTotals:
-    def __init__(self, metadata: Metadata, partitions: PartitionTable, clock: Clock) -> None:
+    def __init__(self, metadata: Metadata, partitions: PartitionTable, clock: Clock, workers: Executor) -> None:
         self._metadata = metadata
         self._partitions = partitions
         self._clock = clock
+        self._workers = workers
         self._started_ms = clock.wall_ms()
         self.connections: Callable[[], int] = lambda: 0
         self.loop_lag_s: Callable[[], float] | None = None
@@ -34,17 +37,12 @@ class LocalTotals:
             if partition.is_leader:
                 leaders += 1
                 under_min_isr += partition.in_sync_count < partition.settings.min_insync_replicas
-        disk = process_figures.disk(self._metadata.broker_id, self._metadata.boot_settings.data_dir, self.full_in_s)
+        # A volume that hangs, or thousands of open files, must not hold up the event loop.
+        process, disk = await asyncio.get_running_loop().run_in_executor(self._workers, self._from_system)
         return BrokerTotals(
             version(),
             self._clock.wall_ms(),
-            ProcessStat(
-                self._started_ms,
-                self.cpu_percent,
-                process_figures.memory_bytes(),
-                process_figures.open_files(),
-                process_figures.thread_count(),
-            ),
+            process,
             [] if disk is None else [disk],
             rates=self.rates,
             requests_per_s=self.requests_per_s,
@@ -59,3 +57,15 @@ class LocalTotals:
             under_min_isr=under_min_isr,
             loop_lag_ms=None if self.loop_lag_s is None else self.loop_lag_s() * 1000,
         )
+
+    def _from_system(self) -> tuple[ProcessStat, DiskStat | None]:
+        """What the operating system knows. Blocking."""
+        process = ProcessStat(
+            self._started_ms,
+            self.cpu_percent,
+            process_figures.memory_bytes(),
+            process_figures.open_files(),
+            process_figures.thread_count(),
+        )
+        data_dir = self._metadata.boot_settings.data_dir
+        return process, process_figures.disk(self._metadata.broker_id, data_dir, self.full_in_s)

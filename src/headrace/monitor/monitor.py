@@ -119,7 +119,7 @@ class Monitor:
             rates=rates,
             history=self._history,
         )
-        self._local_totals = LocalTotals(metadata, parts.partitions, clock)
+        self._local_totals = LocalTotals(metadata, parts.partitions, clock, parts.workers)
         self._local_clients = LocalClients(parts.clients, clock, metadata.broker_id)
         self._cluster = ClusterView(metadata, clock, parts.peers)
         self._sections: dict[str, Section[Any]] = {

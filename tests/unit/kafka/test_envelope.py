@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from headrace.kafka.audit_topic import AuditCall
 from headrace.kafka.dispatch import APIS, Context, Peer
-from headrace.model.errors import UnknownQueue
+from headrace.model.errors import PeerUnavailable, UnknownQueue
 from headrace.model.image import Endpoint
+from headrace.monitor.calls import AskGroup, AskTotals
+from headrace.monitor.snapshots import BrokerTotals
 from headrace.protocol.codec import RequestHeader
 from headrace.queues.remote import CountCall
-from headrace.replication.calls import encode_call, read_answer
+from headrace.replication.calls import call_name, encode_call, read_answer
 from headrace.replication.peers import BROKER_SOFTWARE
 from headrace.runtime.deferred import Deferred
 from tests.unit.kafka.harness import Harness
@@ -68,6 +71,19 @@ def test_nobody_else_does(harness: Harness, software: str) -> None:
 def test_what_is_no_call_does_no_harm(harness: Harness, data: bytes) -> None:
     answer = envelope(harness, data, f"{BROKER_SOFTWARE} 1")
     assert answer.error_code is not ErrorCode.none or answer.response_data is not None
+
+
+def test_a_call_of_a_newer_version_is_refused_so_that_the_caller_goes_on_without_an_answer(harness: Harness) -> None:
+    answer = envelope(harness, b"\x92\xaaNoSuchCall\x01", f"{BROKER_SOFTWARE} 1")
+    with pytest.raises(PeerUnavailable, match="unknown here: NoSuchCall"):
+        read_answer(answer.response_data, int)
+
+
+def test_every_call_has_a_service_and_its_name_is_read_from_its_bytes(harness: Harness) -> None:
+    for call in (CountCall("none"), AskTotals(), AskGroup("g" * 300), AuditCall([])):
+        assert call_name(encode_call(call)) == type(call).__name__
+    answer = envelope(harness, encode_call(AskTotals()), f"{BROKER_SOFTWARE} 1")
+    assert read_answer(answer.response_data, BrokerTotals).leaders == 0
 
 
 @pytest.mark.parametrize(("software", "is_told"), [(BROKER_SOFTWARE, True), ("headrace", False), ("x", False)])
