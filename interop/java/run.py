@@ -14,6 +14,7 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(2, str(Path(__file__).resolve().parents[2]))
 
 from apache import Unavailable, java
+from client_metrics import check_client_metrics
 from clients import check_clients, check_restarts
 from compare import check_odd_requests
 from internal_topics import check_internal_files, check_internal_topics, check_rare_records
@@ -44,6 +45,7 @@ def main() -> int:
             check_clients(report, kafka, broker.bootstrap)
             check_restarts(report, kafka, broker)
             check_tools(report, kafka, broker, Path(scratch))
+            check_client_metrics(report, kafka, broker)
             check_internal_topics(report, kafka, broker)
             broker.terminate()
         check_security(report, kafka, Path(scratch))
