@@ -1,7 +1,6 @@
 """The work of `headrace probe`: sends at each interval, shows the figures, and decides the exit code."""
 
 import json
-import sys
 import time
 from contextlib import ExitStack, suppress
 from typing import Any
@@ -10,6 +9,7 @@ from headrace.cli.output import human_duration, print_json, say
 from headrace.cli.probe.metrics import MetricsListener
 from headrace.cli.probe.paths import ProbePath, opened
 from headrace.cli.probe.plan import ProbePlan
+from headrace.cli.screen import is_screen
 
 _LOOK_EVERY_S = 0.02
 _HEADS = ("PATH", "SENT", "LOST", "LAST", "P50", "P99", "MAX", "ACK P50", "ACK P99")
@@ -88,7 +88,7 @@ class ProbeView:
         self._paths = paths
         self._plan = plan
         self._is_json = as_json
-        self._is_live = not as_json and sys.stdout.isatty()
+        self._is_live = not as_json and is_screen()
         self._live: Any = None
 
     def __enter__(self) -> "ProbeView":

@@ -5,6 +5,7 @@ import time
 
 from headrace.cli.errors import CommandFailed
 from headrace.cli.output import print_json
+from headrace.cli.screen import is_screen
 from headrace.cli.top.figures import FigureSource, TopFigures
 from headrace.cli.top.state import MAX_PER_PAGE, TopState
 
@@ -26,7 +27,7 @@ def show_once(bootstrap: str, http: str, state: TopState, *, as_json: bool) -> N
 
 def watch(bootstrap: str, http: str, state: TopState, every_s: float) -> None:
     """Show the figures until `q` or Ctrl-C. A broker that is away is said, and asked again."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not (sys.stdin.isatty() and is_screen()):
         show_once(bootstrap, http, state, as_json=False)
         return
     from rich.console import Console
