@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from headrace.testing.cluster import ClusterProcesses
+from headrace.wire import Cluster, ConfigResource
 from tests.waiting import until
 
 
@@ -59,6 +61,26 @@ def test_messages_of_partitions_that_other_brokers_lead(cluster: ClusterProcesse
 def _when_known(cluster: ClusterProcesses, topic: str) -> Any:
     detail = done(cluster, 1, "GET", f"/topics/{topic}")
     return detail if all(each["end_offset"] is not None for each in detail["partitions"]) else None
+
+
+def test_metrics_that_clients_push_to_another_broker(cluster: ClusterProcesses) -> None:
+    with Cluster(cluster.bootstrap) as admin:
+        admin.alter_settings(ConfigResource.CLIENT_METRICS, "all", {"metrics": "*", "interval.ms": "200"})
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "client.id": "pushing"})
+    producer.list_topics(timeout=60)
+
+    def seen_by(broker: int) -> Any:
+        items = done(cluster, broker, "GET", "/clients?search=pushing")["items"]
+        return next((each for each in items if each["values"]), None)
+
+    found = [until(partial(seen_by, broker)) for broker in (1, 2, 3)]
+    assert len({(each["client_instance_id"], each["broker_id"]) for each in found}) == 1
+    for broker in (1, 2, 3):
+        detail = done(cluster, broker, "GET", f"/clients/{found[0]['client_instance_id']}")
+        assert detail["client"]["client_id"] == "pushing"
+        assert detail["metrics"]
+    status, _ = ask(cluster, 1, "GET", "/clients/none")
+    assert status == 404
 
 
 def test_groups_that_other_brokers_coordinate(cluster: ClusterProcesses) -> None:
