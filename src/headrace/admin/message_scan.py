@@ -1,9 +1,9 @@
 """Looks for messages in the partitions of a topic, forwards or backwards, within bounds.
 
 A scan ends when it has `limit` messages, at the end of the partitions, or after `MAX_MESSAGES` records, `MAX_BYTES` of
-batches or `MAX_S` seconds. Its positions say where the next one continues: nothing is skipped and nothing shown twice.
-Only committed records are read; those of aborted transactions and control records are left out. Batches are decoded in
-a thread, and a few scans run on a broker at a time (`AdminServices.scanning`).
+them when they are decompressed, or `MAX_S` seconds. Its positions say where the next one continues: nothing is skipped
+and nothing shown twice. Only committed records are read; those of aborted transactions and control records are left
+out. Batches are decoded in a thread, and a few scans run on a broker at a time (`AdminServices.scanning`).
 """
 
 import asyncio
@@ -19,7 +19,8 @@ MAX_MESSAGES = 100_000
 MAX_BYTES = 32 * 1024 * 1024
 MAX_S = 4.0
 _FETCH_BYTES = 512 * 1024
-_WINDOW_BYTES = 4 * 1024 * 1024
+_WINDOW_BYTES = 8 * 1024 * 1024
+_LEAST_FETCH_BYTES = 4 * 1024
 _FILTERED_WINDOW = 2_000
 """How many offsets a scan backwards reads at a time if most messages may not match."""
 
@@ -42,6 +43,15 @@ class ScanBudget:
     @property
     def is_spent(self) -> bool:
         return self.left_messages <= 0 or self.left_bytes <= 0 or self.now_s() >= self.ends_s
+
+    def note(self, record: Record) -> None:
+        self.left_messages -= 1
+        self.left_bytes -= size_of(record)
+
+
+def size_of(record: Record) -> int:
+    """The bytes of key and value."""
+    return len(record.key or b"") + len(record.value or b"")
 
 
 def new_budget() -> ScanBudget:
@@ -92,7 +102,7 @@ class Scan:
             """The position after the last record that was looked at."""
             for record in read_records(part.records, first_offset=at, end_offset=end, aborted=part.aborted):
                 self.scanned += 1
-                self.budget.left_messages -= 1
+                self.budget.note(record)
                 if self.matches(record):
                     taken.append(record)
                 if len(taken) >= most or self.budget.is_spent:
@@ -136,26 +146,36 @@ class Scan:
     async def _window(self, index: int, at: int, before: int, *, is_last_try: bool) -> list[Record] | None:
         """The records from `at` up to `before`; None if they have too many bytes for one window."""
         records: list[Record] = []
-        size = 0
+        left_bytes = MAX_BYTES if is_last_try else _WINDOW_BYTES
         while at < before:
             part = await self._fetch(index, at)
-            size += len(part.records)
-            if size > _WINDOW_BYTES and not is_last_try:
-                return None
-            records += await asyncio.to_thread(_decoded, part, at, before)
+            decoded = await asyncio.to_thread(_decoded, part, at, before, left_bytes)
+            if decoded is None:
+                return None if not is_last_try else records
+            records += decoded
+            left_bytes -= sum(map(size_of, decoded))
             at = max(next_offset(part.records, before), at + 1)
         self.scanned += len(records)
-        self.budget.left_messages -= len(records)
+        for record in records:
+            self.budget.note(record)
         return records
 
     async def _fetch(self, index: int, at: int) -> FetchedPart:
         part = await fetch(self.request, self.topic, index, at, max_bytes=_FETCH_BYTES)
-        self.budget.left_bytes -= max(1, len(part.records))
+        # A partition without readable records at its offsets must not be asked for ever.
+        self.budget.left_bytes -= _LEAST_FETCH_BYTES
         return part
 
 
-def _decoded(part: FetchedPart, first: int, before: int) -> list[Record]:
-    return list(read_records(part.records, first_offset=first, end_offset=before, aborted=part.aborted))
+def _decoded(part: FetchedPart, first: int, before: int, most_bytes: int) -> list[Record] | None:
+    """The records of a part; None if they have more bytes than that. They may be compressed a thousand times."""
+    found: list[Record] = []
+    for record in read_records(part.records, first_offset=first, end_offset=before, aborted=part.aborted):
+        most_bytes -= size_of(record)
+        if most_bytes < 0 and found:
+            return None
+        found.append(record)
+    return found
 
 
 def in_time_order(found: Sequence[Found], *, newest_first: bool) -> list[Found]:

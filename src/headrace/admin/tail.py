@@ -1,12 +1,13 @@
 """Messages of a topic as they arrive (SSE), and downloaded as lines of JSON.
 
-A tail shows at most `MAX_PER_ROUND` matching messages of each round of fetches, and says how many it skipped; a reader
-that is slow gets them later, not more of them at a time. A download has at most `MAX_DOWNLOAD_MESSAGES` messages and
-`MAX_DOWNLOAD_BYTES`.
+A tail shows at most `MAX_PER_ROUND` matching messages of each round of fetches and `MAX_ROUND_BYTES`, the latest, and
+says how many it skipped; a reader that is slow gets them later, not more of them at a time. A download has at most
+`MAX_DOWNLOAD_MESSAGES` messages and `MAX_DOWNLOAD_BYTES`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Annotated
 
 import msgspec
@@ -14,7 +15,7 @@ from msgspec import Meta
 
 from headrace.admin.errors import AdminError, admin_error
 from headrace.admin.kafka_requests import FetchedPart, fetch_partitions
-from headrace.admin.message_scan import Found, Scan, ScanBounds, in_time_order
+from headrace.admin.message_scan import Found, Scan, ScanBounds, in_time_order, size_of
 from headrace.admin.messages import (
     MAX_VALUE_BYTES,
     MessageQuery,
@@ -31,6 +32,7 @@ from headrace.records.fetched import next_offset, read_records
 from headrace.records.reader import Record
 
 MAX_PER_ROUND = 200
+MAX_ROUND_BYTES = 8 * 1024 * 1024
 MAX_DOWNLOAD_MESSAGES = 100_000
 MAX_DOWNLOAD_BYTES = 256 * 1024 * 1024
 _WAIT_MS = 1_000
@@ -90,12 +92,12 @@ async def _tail(
                 continue
             yield event(msgspec.json.encode({"error": refusal.code, "message": str(refusal)}), name="over")
             return
-        found, count = await asyncio.to_thread(_matching, fetched, positions, matches)
+        found, count, matching = await asyncio.to_thread(_matching, fetched, positions, matches)
         scanned += count
-        skipped += max(0, len(found) - MAX_PER_ROUND)
+        skipped += matching - len(found)
         lines = [
             event(msgspec.json.encode(entry(index, record, most_bytes, decoder)))
-            for index, record in in_time_order(found, newest_first=False)[-MAX_PER_ROUND:]
+            for index, record in in_time_order(found, newest_first=False)
         ]
         progress = msgspec.json.encode(TailProgress(scanned, skipped))
         lines.append(event(progress, name="progress", event_id=encode_cursor("f", positions)))
@@ -104,18 +106,23 @@ async def _tail(
 
 def _matching(
     fetched: dict[int, FetchedPart], positions: dict[int, int], matches: Callable[[Record], bool]
-) -> tuple[list[Found], int]:
-    """The records that match, and how many there were; moves the positions."""
-    found: list[Found] = []
-    count = 0
+) -> tuple[Sequence[Found], int, int]:
+    """The last records that match, how many there were and how many matched; moves the positions."""
+    found: deque[Found] = deque()
+    count = matching = held_bytes = 0
     for index, part in fetched.items():
         at = positions[index]
         for record in read_records(part.records, first_offset=at, aborted=part.aborted):
             count += 1
-            if matches(record):
-                found.append((index, record))
+            if not matches(record):
+                continue
+            matching += 1
+            held_bytes += size_of(record)
+            found.append((index, record))
+            while len(found) > MAX_PER_ROUND or (held_bytes > MAX_ROUND_BYTES and len(found) > 1):
+                held_bytes -= size_of(found.popleft()[1])
         positions[index] = max(at, next_offset(part.records, at), part.start_offset)
-    return found, count
+    return found, count, matching
 
 
 class DownloadQuery(MessageQuery, frozen=True, forbid_unknown_fields=True):

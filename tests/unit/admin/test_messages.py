@@ -177,6 +177,26 @@ def test_many_large_messages_are_read_from_the_end(broker: Broker) -> None:
     assert seen == list(range(39, -1, -1))
 
 
+def test_batches_that_are_compressed_a_thousand_times_are_read_within_bounds(broker: Broker) -> None:
+    path = create(broker, "bomb")
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "compression.type": "zstd", "linger.ms": 200})
+    for number in range(300):
+        producer.produce("bomb", (b"%03d" % number) + bytes(300_000))
+        producer.poll(0)
+    producer.flush(60)
+    seen: list[int] = []
+    page = get(broker, path, limit=500, max_value_bytes=3)
+    assert page["items"][0]["offset"] == 299
+    seen += [each["offset"] for each in page["items"]]
+    while page["next"]:
+        page = get(broker, path, limit=500, max_value_bytes=3, cursor=page["next"])
+        seen += [each["offset"] for each in page["items"]]
+    assert seen == list(range(299, -1, -1))
+    page = get(broker, path, **{"from": "earliest", "limit": 500, "max_value_bytes": 3})
+    assert page["is_complete"] is False
+    assert len(page["items"]) < 200
+
+
 def test_aborted_and_open_transactions_are_not_shown(broker: Broker) -> None:
     path = create(broker, "transactional")
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "browse"})
