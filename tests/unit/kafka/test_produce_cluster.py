@@ -60,6 +60,7 @@ class Bench:
             expiries=self.expiries,
             is_certain=lambda: self.is_certain,
             metadata=SimpleNamespace(image=self.image, broker_id=ONE),
+            meter=None,
         )
 
     def image_with(self, state: PartitionState) -> ClusterImage:

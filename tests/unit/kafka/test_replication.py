@@ -159,6 +159,7 @@ async def pair(count: int, flush_policy: str = "os") -> AsyncIterator[Pair]:
             metadata=leader.host,
             settings=leader.host.settings,
             fetch_sessions=FetchSessions(10, iter(range(1, 100)).__next__),
+            meter=None,
         )
         peers = Peers(Door(services), follower.host, Random(1))
         fetchers = Fetchers(
