@@ -26,6 +26,8 @@ from headrace.testing.process import BrokerProcess
 
 _TICKS_PER_S = 100
 _SAMPLE_S = 20.0
+_AT_A_TIME = 100
+"""Topics and groups that are created with one request, or at the same time."""
 
 
 def main() -> None:
@@ -96,21 +98,22 @@ def cpu_s(pid: int) -> float:
 
 
 def print_pages(broker: BrokerProcess, topics: int, groups: int) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "socket.timeout.ms": 300_000})
     names = [f"topic-{number:05}" for number in range(topics)]
-    for start in range(0, topics, 500):
-        for future in admin.create_topics([NewTopic(name, 1, 1) for name in names[start : start + 500]]).values():
-            future.result(120)
-    for start in range(0, groups, 100):
+    for start in range(0, topics, _AT_A_TIME):
+        wanted = [NewTopic(name, 1, 1) for name in names[start : start + _AT_A_TIME]]
+        for future in admin.create_topics(wanted, operation_timeout=300, request_timeout=300).values():
+            future.result(600)
+    for start in range(0, groups, _AT_A_TIME):
         pending = [
             admin.alter_consumer_group_offsets(
                 [ConsumerGroupTopicPartitions(f"group-{number:05}", [TopicPartition(names[number % topics], 0, 0)])]
             )
-            for number in range(start, min(start + 100, groups))
+            for number in range(start, min(start + _AT_A_TIME, groups))
         ]
         for each in pending:
             for future in each.values():
-                future.result(120)
+                future.result(600)
     print(f"{topics} topics, {groups} groups; load {os.getloadavg()[0]:.0f}")
     for path in (
         "/topics?page=1",
