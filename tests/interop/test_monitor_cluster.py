@@ -174,6 +174,17 @@ def test_every_broker_answers_for_itself(cluster: Trio) -> None:
         assert each.totals.disks
         assert abs(each.clock_skew_ms or 0) < 5_000
     assert sum(each.is_controller for each in brokers) == 1
+    assert brokers[0].totals is not None
+    # Each broker has its own history, and any of them has that of all.
+    for asked in ("1", "2", "3"):
+        eventually(
+            lambda name=asked: ask_monitor(cluster.first, lambda monitor: monitor.history("broker", name)),  # type: ignore[misc]
+            lambda found: any(found.series.get("memory_bytes", [])),
+        )
+    together = ask_monitor(cluster.second, lambda monitor: monitor.history("cluster"))
+    alone = ask_monitor(cluster.second, lambda monitor: monitor.history("broker", "2"))
+    assert max(filter(None, together.series["memory_bytes"])) > max(filter(None, alone.series["memory_bytes"]))
+    assert ask_monitor(cluster.second, lambda monitor: monitor.history("broker", "99")).series == {}
 
 
 def test_a_broker_that_hangs_or_dies_is_listed_without_data(cluster: Trio) -> None:
