@@ -10,17 +10,11 @@ the first look in a while. One topic or group by name is always current.
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import msgspec
-
-from headrace.cluster.metadata import Metadata
-from headrace.groups.service import GroupService
-from headrace.model.errors import HeadraceError, PeerUnavailable
+from headrace.model.errors import HeadraceError
 from headrace.model.ids import BrokerId, TopicName
 from headrace.monitor import merge
 from headrace.monitor.cached import Cached
@@ -28,28 +22,18 @@ from headrace.monitor.calls import (
     AskClient,
     AskGroup,
     AskHistory,
-    AskPositions,
-    AskRows,
     AskTopic,
     AskTotals,
     LedPartitions,
-    MonitorCall,
 )
-from headrace.monitor.clients.instances import ClientInstances
-from headrace.monitor.clients.view import ClientDetail, ClientStat, LocalClients
+from headrace.monitor.clients.view import ClientDetail, ClientStat
 from headrace.monitor.cluster_view import ClusterView
 from headrace.monitor.health.problem import HealthProblem
-from headrace.monitor.history import History, merge_histories
+from headrace.monitor.history import merge_histories
 from headrace.monitor.lag import LagBook
-from headrace.monitor.latency import RequestSample
-from headrace.monitor.local_groups import Coordinated, LocalGroups
-from headrace.monitor.local_totals import LocalTotals
-from headrace.monitor.local_view import LocalView
-from headrace.monitor.log_times import LogTimes
+from headrace.monitor.local_groups import Coordinated
 from headrace.monitor.loop_slices import sliced
-from headrace.monitor.rates import RateTable
-from headrace.monitor.sampler import Sampler
-from headrace.monitor.sections import Section
+from headrace.monitor.own_figures import MonitoredParts, OwnFigures
 from headrace.monitor.snapshots import (
     BrokerStat,
     BrokerTotals,
@@ -64,37 +48,13 @@ from headrace.monitor.snapshots import (
     TopicStat,
     TransactionStat,
 )
-from headrace.observe.request_metrics import RequestMetrics
 from headrace.queues.catalog import is_queue
-from headrace.queues.service import QueueService
-from headrace.replication.calls import answer_to, unknown_call
-from headrace.replication.partitions import PartitionTable
-from headrace.replication.peers import Peers
-from headrace.runtime.clock import Clock
-from headrace.transactions.service import TransactionService
 
 _MAX_AGE_MS = 500.0
 """Together with the age of the sections (`sections.py`) less than a second."""
 
-_decode_call = msgspec.msgpack.Decoder(MonitorCall).decode
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MonitoredParts:
-    """The parts of a broker that are observed."""
-
-    metadata: Metadata
-    partitions: PartitionTable
-    groups: GroupService
-    transactions: TransactionService
-    queues: QueueService
-    clock: Clock
-    workers: Executor
-    peers: Peers | None = None
-    """None on a single node."""
-    clients: ClientInstances = field(default_factory=lambda: ClientInstances(dict))
-    requests: RequestMetrics | None = None
-    """None if requests are not counted."""
+__all__ = ["Monitor", "MonitoredParts"]
 
 
 class Monitor:
@@ -102,50 +62,8 @@ class Monitor:
         self._parts = parts
         self._metadata = metadata = parts.metadata
         self._clock = clock = parts.clock
-        rates = RateTable()
-        times = self._times = LogTimes(clock, parts.workers)
-        self._lag = LagBook(metadata, parts.partitions, clock, times, parts.peers)
-        self._history = History(parts.metadata.boot_settings.monitor_history_series_max)
-        self._local_groups = LocalGroups(
-            metadata=metadata, groups=parts.groups, clock=clock, lag=self._lag, history=self._history
-        )
-        self._local = LocalView(
-            metadata=metadata,
-            partitions=parts.partitions,
-            transactions=parts.transactions,
-            queues=parts.queues,
-            clock=clock,
-            times=times,
-            rates=rates,
-            history=self._history,
-        )
-        self._local_totals = LocalTotals(metadata, parts.partitions, clock, parts.workers)
-        self._local_clients = LocalClients(parts.clients, clock, metadata.broker_id)
+        self._own = OwnFigures(parts)
         self._cluster = ClusterView(metadata, clock, parts.peers)
-        self._sections: dict[str, Section[Any]] = {
-            "topics": Section(self._local.topics, clock),
-            "groups": Section(self._local_groups.stats, clock),
-            "shares": Section(self._local.shares, clock),
-            "queues": Section(self._local.queues, clock),
-            "transactions": Section(self._local.transactions, clock),
-            "problems": Section(self._own_problems, clock),
-            "clients": Section(self._local_clients.stats, clock),
-        }
-        self.find_problems: Callable[[], list[HealthProblem]] = list
-        """The problems that this broker sees, set once its health is checked."""
-        self._sampler = Sampler(
-            clock=clock,
-            rates=rates,
-            history=self._history,
-            local=self._local,
-            local_totals=self._local_totals,
-            requests=RequestSample(parts.requests),
-            totals=self._own_totals,
-            topics=self._local.topics,
-            groups=self._sections["groups"].rows,
-            queues=self._local.queues,
-        )
-        self._sampling: asyncio.Task[None] | None = None
         self._brokers: Cached[BrokerStat] = Cached(self._gather_brokers, clock, _MAX_AGE_MS)
         self._topics = Cached(self._merge_topics, clock, _MAX_AGE_MS)
         self._groups = Cached(self._merge_groups, clock, _MAX_AGE_MS)
@@ -156,25 +74,27 @@ class Monitor:
 
     def set_connection_count(self, count: Callable[[], int]) -> None:
         """Set where the number of open connections comes from, once there are listeners."""
-        self._local_totals.connections = count
+        self._own.process.connections = count
 
     def set_loop_lag(self, worst_s: Callable[[], float]) -> None:
         """Set where the longest delay of the event loop within the last minute comes from."""
-        self._local_totals.loop_lag_s = worst_s
+        self._own.process.loop_lag_s = worst_s
+
+    def set_problems(self, find: Callable[[], list[HealthProblem]]) -> None:
+        """Set where the problems that this broker sees come from."""
+        self._own.find_problems = find
 
     def start(self) -> None:
         """Begin to take samples."""
-        self._sampling = asyncio.get_running_loop().create_task(self._sampler.run(), name="monitor")
+        self._own.start()
 
     async def sample(self) -> None:
         """Take a sample now, besides those that are taken every few seconds."""
-        await self._sampler.sample()
+        await self._own.sample()
 
     async def stop(self) -> None:
         """Take no more samples, and cancel what is being computed."""
-        if self._sampling is not None:
-            self._sampling.cancel()
-            await asyncio.wait((self._sampling,))
+        await self._own.stop()
         merged: tuple[Cached[Any], ...] = (
             self._brokers,
             self._topics,
@@ -186,8 +106,6 @@ class Monitor:
         )
         for cached in merged:
             await cached.stop()
-        for section in self._sections.values():
-            await section.stop()
 
     # -- the cluster
 
@@ -202,38 +120,28 @@ class Monitor:
 
     async def _gather_brokers(self) -> list[BrokerStat]:
         found = await self._cluster.gather(
-            self._own_totals, lambda broker_id: self._cluster.ask(broker_id, AskTotals(), BrokerTotals)
+            self._own.totals, lambda broker_id: self._cluster.ask(broker_id, AskTotals(), BrokerTotals)
         )
         return merge.broker_stats(self._metadata.image, found.answers, found.problems, self._clock.wall_ms())
-
-    async def _own_totals(self) -> BrokerTotals:
-        return await self._local_totals.current(
-            groups=self._local_groups.count,
-            queues=len(self._parts.queues.hosted()),
-            open_transactions=self._local.open_transactions,
-        )
 
     async def _gather(self, section: str) -> list[Any]:
         """The rows of all brokers that answer."""
         found = await self._cluster.gather(
-            self._sections[section].rows, lambda broker_id: self._cluster.rows(broker_id, section)
+            self._own.sections[section].rows, lambda broker_id: self._cluster.rows(broker_id, section)
         )
         return [row for _, rows in sorted(found.answers.items()) for row in rows]
 
     async def own_rows(self, section: str) -> list[Any]:
         """The rows of this broker alone. Not to be changed."""
-        return await self._sections[section].rows()
+        return await self._own.sections[section].rows()
 
     async def own_totals(self) -> BrokerTotals:
         """What this broker has and does."""
-        return await self._own_totals()
+        return await self._own.totals()
 
     async def problems(self) -> list[HealthProblem]:
         """The problems that each broker sees; some are seen by several."""
         return await self._problems.get()
-
-    async def _own_problems(self) -> list[HealthProblem]:
-        return self.find_problems()
 
     # -- topics
 
@@ -257,7 +165,7 @@ class Monitor:
             return None
         brokers = {broker for each in topic.partitions for broker in each.replicas} - {self._metadata.broker_id}
         asked = await asyncio.gather(*(self._ask_topic(broker, name) for broker in sorted(brokers)))
-        led = [self._local.topic(name), *asked]
+        led = [self._own.view.topic(name), *asked]
         partitions = [partition for each in led for partition in each.partitions]
         groups = [group async for group in sliced(await self.groups(), 1_000) if merge.reads(group, name)]
         summed = merge.TopicMerge(self._metadata.image, is_queue)
@@ -286,7 +194,7 @@ class Monitor:
         try:
             coordinator = self._parts.groups.coordinator.leader_for(name)
             if coordinator == self._metadata.broker_id:
-                found = await self._local_groups.detail(name)
+                found = await self._own.groups.detail(name)
             else:
                 found = await self._cluster.ask(coordinator, AskGroup(name), GroupDetail | None)  # type: ignore[arg-type]
         except HeadraceError:
@@ -326,20 +234,19 @@ class Monitor:
 
     async def led_queues(self) -> list[QueueStat]:
         """The queues that this broker leads."""
-        return await self._local.queues()
+        return await self._own.view.queues()
 
     async def led_shares(self) -> list[SharePartitionStat]:
         """The share groups in partitions that this broker leads."""
-        return await self._local.shares()
+        return await self._own.view.shares()
 
     def coordinated_groups(self) -> list[Coordinated]:
         """The groups that this broker coordinates."""
-        return self._local_groups.coordinated()
+        return self._own.groups.coordinated()
 
     def new_lag_book(self) -> LagBook:
         """A lag book for a reader that refreshes it at its own pace."""
-        parts = self._parts
-        return LagBook(self._metadata, parts.partitions, self._clock, self._times, parts.peers)
+        return self._own.new_lag_book()
 
     # -- history
 
@@ -352,21 +259,18 @@ class Monitor:
             return await self._history_of_broker(name)
         own_kind, own_name = ("broker", "") if kind == "cluster" else (kind, name)
         found = await self._cluster.gather(
-            partial(self._own_history, own_kind, own_name),
+            partial(self._own.history, own_kind, own_name),
             lambda broker_id: self._cluster.ask(broker_id, AskHistory(own_kind, own_name), HistoryData),
         )
         return merge_histories([each for _, each in sorted(found.answers.items())], self._clock.wall_ms())
 
     async def _history_of_broker(self, name: str) -> HistoryData:
         if name == str(self._metadata.broker_id):
-            return await self._own_history("broker", "")
+            return await self._own.history("broker", "")
         try:
             return await self._cluster.ask(BrokerId(int(name)), AskHistory("broker", ""), HistoryData)
         except (HeadraceError, ValueError):
             return merge_histories([], self._clock.wall_ms())
-
-    async def _own_history(self, kind: str, name: str) -> HistoryData:
-        return self._history.read(kind, name, self._clock.wall_ms())
 
     # -- clients that push metrics
 
@@ -376,7 +280,7 @@ class Monitor:
 
     async def client(self, instance_id: str) -> ClientDetail | None:
         """One of them with its metrics; None if it has not pushed lately."""
-        if (own := self._local_clients.detail(instance_id)) is not None:
+        if (own := self._own.clients.detail(instance_id)) is not None:
             return own
         found = await self._cluster.gather(
             _nothing,
@@ -388,30 +292,7 @@ class Monitor:
 
     async def serve(self, call: bytes) -> bytes:
         """Answer the call of another broker."""
-        try:
-            asked = _decode_call(call)
-        except msgspec.MsgspecError as error:
-            return unknown_call(error)
-        return await answer_to(lambda: self._serve(asked))
-
-    async def _serve(self, call: MonitorCall) -> Any:
-        match call:
-            case AskTotals():
-                return await self._own_totals()
-            case AskRows(section, version, page):
-                if section not in self._sections:
-                    raise PeerUnavailable(f"this version of Headrace knows no section {section}")
-                return await self._sections[section].page(version, page)
-            case AskTopic(topic):
-                return self._local.topic(topic)
-            case AskGroup(group):
-                return await self._local_groups.detail(group)
-            case AskPositions():
-                return await self._lag.served(call)
-            case AskHistory(kind, name):
-                return await self._own_history(kind, name)
-            case AskClient(instance_id):
-                return self._local_clients.detail(instance_id)
+        return await self._own.serve(call)
 
 
 async def _nothing() -> None:

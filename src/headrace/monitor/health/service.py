@@ -30,7 +30,7 @@ class HealthService:
         self._own: list[HealthProblem] = []
         self._last_error = ""
         self._checked_ms = clock.monotonic_ms()
-        monitor.find_problems = lambda: self._own
+        monitor.set_problems(lambda: self._own)
 
     @property
     def own(self) -> list[HealthProblem]:
