@@ -49,7 +49,13 @@ def new_tab(chromium: Browser) -> Iterator[OpenTab]:
     def make(
         process: BrokerProcess | Broker, *, theme: str = "light", size: dict[str, int] = DESKTOP, **options: object
     ) -> Tab:
-        context = chromium.new_context(viewport=size, color_scheme=theme, **options)  # type: ignore[arg-type]
+        # Without motion, a colour is what it is at once.
+        context = chromium.new_context(
+            viewport=size,  # type: ignore[arg-type]
+            color_scheme=theme,  # type: ignore[arg-type]
+            **options,  # type: ignore[arg-type]
+            reduced_motion="reduce",
+        )
         made.append(Tab(context.new_page(), process.http_url))
         return made[-1]
 

@@ -73,6 +73,36 @@ def test_a_person_without_permissions_sees_nothing_and_is_told_so(new_tab: OpenT
     expect(page.get_by_role("main")).to_contain_text("You may not see this")
 
 
+def test_a_user_is_added_gets_a_rule_and_the_decision_is_explained(new_tab: OpenTab, secured: Broker) -> None:
+    tab = new_tab(secured)
+    tab.ignores_failed_requests = True
+    page = tab.open("/ui/login?next=/ui/security")
+    page.get_by_label("User").fill("admin")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    page.get_by_role("button", name="Add a user").first.click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill("bob")
+    dialog.get_by_label("Password").fill(PASSWORD)
+    dialog.get_by_role("button", name="Add").click()
+    expect(page.locator("tbody")).to_contain_text("bob")
+    page.get_by_role("link", name="Explain").click()
+    page.get_by_label("User").fill("bob")
+    page.get_by_label("Name").fill("orders")
+    page.get_by_role("button", name="Explain").click()
+    expect(page.locator(".decision")).to_contain_text("Denied")
+    page.get_by_role("link", name="ACLs").click()
+    page.get_by_role("button", name="Add a rule").first.click()
+    dialog.get_by_label("Who").fill("User:bob")
+    dialog.get_by_label("Name").fill("orders")
+    dialog.get_by_role("button", name="Add").click()
+    expect(page.locator("tbody")).to_contain_text("User:bob")
+    page.goto(f"{tab.base}/ui/security/explain?user=bob&operation=read&resource=topic&name=orders")
+    expect(page.locator(".decision")).to_contain_text("Allowed")
+    page.get_by_role("link", name="Audit log").click()
+    expect(page.locator("tbody tr[role=row]").first).to_contain_text("admin")
+
+
 def test_a_read_only_dashboard_has_no_buttons_that_change(new_tab: OpenTab) -> None:
     with Broker(settings={"dashboard.read.only": True}) as broker:
         sample.create_topics(broker, {"seen": 1})

@@ -17,9 +17,6 @@ const NAV = [
   ["Operate", [["cluster", "Cluster", "cluster"], ["clients", "Clients", "clients"], ["security", "Security", "security"]]],
 ];
 
-/** Pages that are there if the broker has what they show. */
-const OPTIONAL = ["clients"];
-
 export function Shell({ children }) {
   const { path } = usePlace();
   const [isOpen, setOpen] = useState(false);
@@ -63,15 +60,12 @@ function skip(event) {
 function Sidebar({ path, isOpen }) {
   const place = path.slice(BASE.length).split("/")[1] ?? "";
   const who = useStore(session);
-  const isShown = (key) => !OPTIONAL.includes(key) || who?.features?.includes(key);
   return html`<aside class=${`sidebar ${isOpen ? "open" : ""}`}><div class="sidebar-inner">
     <a class="brand" href=${BASE}><${Logo} />Headrace</a>
     <nav class="nav" aria-label="Main">
       ${NAV.map(
         ([title, links]) => html`${title && html`<span class="nav-title">${title}</span>`}
-          ${links
-            .filter(([key]) => isShown(key))
-            .map(([key, label, icon]) => html`<a class="nav-link" href=${to(key)} aria-current=${key === place ? "page" : undefined}><${Icon} name=${icon} />${label}</a>`)}`,
+          ${links.map(([key, label, icon]) => html`<a class="nav-link" href=${to(key)} aria-current=${key === place ? "page" : undefined}><${Icon} name=${icon} />${label}</a>`)}`,
       )}
     </nav>
     <${Foot} who=${who} />

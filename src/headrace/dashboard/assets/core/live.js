@@ -1,12 +1,12 @@
 /**
  * Live data: one EventSource per view, opened again with growing pauses when it ends, and the state that the top bar shows.
- * A browser tab that is hidden for a while closes its streams, and opens them when it is shown.
+ * A browser tab that is hidden closes its streams, and opens them when it is shown: a browser has six connections to a host.
  */
 import { API } from "./api.js";
 import { createStore } from "./store.js";
 
 const PAUSES_MS = [500, 1000, 2000, 4000, 8000];
-const HIDDEN_MS = 60_000;
+const HIDDEN_MS = 5_000;
 
 /** @type {Map<object, "live" | "reconnecting" | "paused">} */
 const states = new Map();

@@ -48,7 +48,11 @@ export function useResource(path, { query, live, pollMs = POLL_MS, version = 0 }
     function received(fresh) {
       isLive = true;
       clearTimeout(timer);
-      setState((now) => ({ key, path, data: merge(now.data, fresh), error: null }));
+      setState((now) => {
+        // After a pause the points in between are missing: ask for all of them.
+        if (hasGap(now.data?.history, fresh.history)) queueMicrotask(load);
+        return { key, path, data: merge(now.data, fresh), error: null };
+      });
     }
 
     function visible() {
@@ -83,6 +87,8 @@ export function merge(before, fresh) {
   if (before.history && fresh.history) merged.history = extend(before.history, fresh.history);
   return merged;
 }
+
+const hasGap = (before, fresh) => Boolean(before && fresh) && fresh.end_ms - before.end_ms > 2 * fresh.step_s * 1000;
 
 function extend(before, fresh) {
   const stepMs = (before.step_s ?? fresh.step_s) * 1000;

@@ -10,7 +10,7 @@ import { Empty, ErrorNotice } from "../components/states.js";
 import { ListTable } from "../components/table.js";
 import { toast } from "../components/toast.js";
 
-export const RESOURCES = ["topic", "group", "cluster", "transactional_id", "user"];
+export const RESOURCES = ["topic", "queue", "group", "cluster", "transactional_id", "user"];
 export const OPERATIONS = ["all", "read", "write", "create", "delete", "alter", "describe", "describe_configs", "alter_configs", "cluster_action", "idempotent_write"];
 const lower = (text) => String(text ?? "").toLowerCase();
 export const choices = (names) => names.map((each) => [each, each.replaceAll("_", " ")]);
