@@ -49,7 +49,7 @@ def test_messages_of_partitions_that_other_brokers_lead(cluster: ClusterProcesse
             cluster, 1 + number % 3, "POST", "/topics/spread/messages", {"value": f"{number}", "partition": partition}
         )
         assert sent["partition"] == partition
-    detail = until(lambda: _when_known(cluster, "spread"), "figures of all partitions", 60)
+    detail = until(lambda: _when_known(cluster, "spread"), "figures of all partitions")
     assert len({each["leader"] for each in detail["partitions"]}) == 3
     for broker in (1, 2, 3):
         page = done(cluster, broker, "GET", "/topics/spread/messages?from=earliest&limit=50")
@@ -95,7 +95,7 @@ def test_groups_that_other_brokers_coordinate(cluster: ClusterProcesses) -> None
         consumer.commit(offsets=[TopicPartition("consumed", index, 4) for index in range(3)], asynchronous=False)
         consumer.close()
     for broker in (1, 2, 3):
-        listed = until(lambda: _groups(cluster, broker, names), "all groups with their lag", 60)  # noqa: B023
+        listed = until(lambda: _groups(cluster, broker, names), "all groups with their lag")  # noqa: B023
         assert [each["lag_messages"] for each in listed] == [18] * 6
     assert len({each["coordinator"] for each in listed}) > 1
     for number, name in enumerate(names):
@@ -126,7 +126,7 @@ def test_queues_that_other_brokers_lead(cluster: ClusterProcesses) -> None:
             assert [each["body"] for each in peeked] == ["from 1", "from 2", "from 3"]
             assert {each["state"] for each in peeked} == {"available"}
     for broker in (1, 2, 3):
-        found = until(lambda: _queues(cluster, broker), "counts of all queues", 60)  # noqa: B023
+        found = until(lambda: _queues(cluster, broker), "counts of all queues")  # noqa: B023
         assert [each["visible"] for each in found] == [3, 3, 3]
     done(cluster, 2, "POST", "/queues/queue-0/purge")
     assert done(cluster, 3, "GET", "/queues/queue-0/messages")["items"] == []
@@ -164,7 +164,7 @@ def test_a_broker_that_is_down(cluster: ClusterProcesses) -> None:
     ]
     assert lost
     cluster.kill(3)
-    until(lambda: _broker(cluster, 3)["state"] == "dead", "the death of broker 3", 60)
+    until(lambda: _broker(cluster, 3)["state"] == "dead", "the death of broker 3")
     overview = done(cluster, 2, "GET", "/overview")
     assert (overview["without_data"], overview["offline"] > 0) == ([3], True)
     assert _broker(cluster, 3)["version"] is None
