@@ -1,6 +1,7 @@
 """What metrics cost, and how long a scrape takes.
 
     metrics.py cost [--rounds 30] [--seconds 0.3]     the broker's CPU time per request, metrics on and off, in turns
+    metrics.py path [--turns 3000]     the same on the event loop's thread alone, in one process
     metrics.py scrape [--partitions 10000] [--groups 10000]     a scrape of a large broker, and how the loop is held
 
 cost: two brokers, `metrics.enable` on and off. Each round measures every variant once for a short time, in changing
@@ -9,18 +10,23 @@ the ratios within a round. Requests are encoded once: `alone` is one message of 
 time; `single` the same with 32 in flight; `produce` batches of 64 messages of 1 KiB; `fetch` the first batch of each of
 four partitions, 32 in flight; `consume` up to 1 MiB of a partition, from the page cache.
 
+path: one broker in this process with two connections, one of which is counted and timed; they take turns after each
+request, or after 32. CPU time of the event loop's thread from the received bytes to the sent answer, without the part
+of the network. A busy machine changes little in the ratio, since both see the same.
+
 scrape: topics and groups with a committed offset each, then scrapes. A second connection sends a request each
 millisecond meanwhile: its longest wait is what a client notices.
 """
 
 import argparse
+import asyncio
 import socket
 import statistics
 import tempfile
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from struct import Struct
 from urllib.request import urlopen
@@ -30,6 +36,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from harness import wire
 from harness.group_wire import commit_request
+from headrace.app.broker import BrokerApp
+from headrace.config.broker import broker_settings
+from headrace.kafka.connection import Connection
+from headrace.kafka.server import KafkaServer
+from headrace.model.ids import TopicName
 from headrace.testing.process import BrokerProcess
 
 TOPIC = "bench-metrics"
@@ -39,7 +50,7 @@ _LENGTH = Struct(">i")
 _NOW_MS = 1_700_000_000_000
 
 
-class Connection:
+class ClientConnection:
     """Sends blocks of requests, each when the one before is answered."""
 
     def __init__(self, port: int) -> None:
@@ -63,30 +74,39 @@ class Connection:
             have -= at
 
 
+def create_topic(bootstrap: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    new = NewTopic(TOPIC, PARTITIONS, 1, config={"flush.policy": "os"})
+    admin.create_topics([new])[TOPIC].result(30)
+
+
+def request_blocks() -> dict[str, tuple[bytes, int]]:
+    """Requests that are sent in one piece, and how many they are."""
+    one, many = wire.record_batch(100, 1, _NOW_MS), wire.record_batch(1024, 64, _NOW_MS)
+    singles = [_produce(one, number % PARTITIONS) for number in range(DEPTH)]
+    fetch = wire.FetchRequest(TOPIC, list(range(PARTITIONS)), partition_max_bytes=1, max_wait_ms=0)
+    consume = wire.FetchRequest(TOPIC, [0], partition_max_bytes=1 << 20, max_wait_ms=0)
+    return {
+        "alone": (singles[0], 1),
+        "single": (b"".join(singles), DEPTH),
+        "produce": (_produce(many, 0), 1),
+        "fetch": (bytes(fetch.frame) * DEPTH, DEPTH),
+        "consume": (bytes(consume.frame), 1),
+    }
+
+
+def _produce(batch: bytes, partition: int) -> bytes:
+    return wire.produce_request(TOPIC, partition, batch, acks=-1, correlation_id=7)
+
+
 class Load:
     """The requests to one broker."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         self.pid = broker.pid
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-        new = NewTopic(TOPIC, PARTITIONS, 1, config={"flush.policy": "os"})
-        admin.create_topics([new])[TOPIC].result(30)
-        self._connection = Connection(int(broker.bootstrap.rpartition(":")[2]))
-        one, many = wire.record_batch(100, 1, _NOW_MS), wire.record_batch(1024, 64, _NOW_MS)
-        singles = [self._produce(one, number % PARTITIONS) for number in range(DEPTH)]
-        fetch = wire.FetchRequest(TOPIC, list(range(PARTITIONS)), partition_max_bytes=1, max_wait_ms=0)
-        consume = wire.FetchRequest(TOPIC, [0], partition_max_bytes=1 << 20, max_wait_ms=0)
-        self.kinds: dict[str, tuple[bytes, int]] = {
-            "alone": (singles[0], 1),
-            "single": (b"".join(singles), DEPTH),
-            "produce": (self._produce(many, 0), 1),
-            "fetch": (bytes(fetch.frame) * DEPTH, DEPTH),
-            "consume": (bytes(consume.frame), 1),
-        }
-
-    @staticmethod
-    def _produce(batch: bytes, partition: int) -> bytes:
-        return wire.produce_request(TOPIC, partition, batch, acks=-1, correlation_id=7)
+        create_topic(broker.bootstrap)
+        self._connection = ClientConnection(int(broker.bootstrap.rpartition(":")[2]))
+        self.kinds = request_blocks()
 
     def measure(self, kind: str, seconds: float) -> float:
         """Microseconds of the broker's CPU time per request."""
@@ -129,11 +149,87 @@ def cost(options: argparse.Namespace, folder: Path, stack: ExitStack) -> None:
         print(f"| {kind} | {' | '.join(cells)} |", flush=True)
 
 
+class DirectConnection:
+    """A connection of a broker in this process, which gets its requests without a network."""
+
+    def __init__(self, server: KafkaServer, *, is_counted: bool) -> None:
+        self._sock, self._other_end = socket.socketpair()
+        self._sock.setblocking(False)
+        self._is_counted = is_counted
+        self._server = server
+        meter = server.meter
+        server.meter = meter if is_counted else None
+        self._connection = Connection(server, 1 << 27, server.services.settings.broker_listener)
+        server.meter = meter
+        self._connection.connection_made(self)  # type: ignore[arg-type]
+
+    def get_extra_info(self, name: str) -> object:
+        return {"socket": self._sock, "peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)}.get(name)
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def close(self) -> None:
+        self._connection.connection_lost(None)
+        self._sock.close()
+        self._other_end.close()
+
+    async def turn(self, block: bytes) -> float:
+        """Handle the requests, and return the CPU time of that."""
+        table = self._server.services.partitions
+        for partition in table.of_topic(TopicName(TOPIC)):
+            partition.traffic = table.traffic.of(TOPIC) if self._is_counted and table.traffic is not None else None
+        began = time.thread_time_ns()
+        self._connection.get_buffer(-1)[: len(block)] = block
+        self._connection.buffer_updated(len(block))
+        await asyncio.sleep(0)
+        took = time.thread_time_ns() - began
+        with suppress(BlockingIOError):
+            while len(self._other_end.recv(1 << 20, socket.MSG_DONTWAIT)) == 1 << 20:
+                pass
+        return took / 1e3
+
+
+def path(options: argparse.Namespace, folder: Path, stack: ExitStack) -> None:
+    asyncio.run(_path(options, folder))
+
+
+async def _path(options: argparse.Namespace, folder: Path) -> None:
+    settings = {"data.dir": str(folder / "data"), "kafka.listen": "127.0.0.1:0", "http.listen": "127.0.0.1:0"}
+    app = BrokerApp(broker_settings(settings))
+    await app.start()
+    try:
+        server = app._metrics.kafka_server
+        assert server is not None
+        await asyncio.to_thread(create_topic, str(app.kafka_endpoint))
+        await asyncio.sleep(2)
+        counted, plain = (DirectConnection(server, is_counted=each) for each in (True, False))
+        print("| µs of CPU per request | off | on | on : off |")
+        print("|---|---|---|---|", flush=True)
+        for kind, (block, count) in request_blocks().items():
+            if kind not in ("alone", "single"):
+                continue  # Larger ones do not fit into one read, or into the socket.
+            found: dict[bool, list[float]] = {True: [], False: []}
+            for number in range(options.turns):
+                for each in (True, False) if number % 2 else (False, True):
+                    found[each].append(await (counted if each else plain).turn(block) / count)
+            off, on = (statistics.median(found[each][options.turns // 5 :]) for each in (False, True))
+            print(f"| {kind} | {off:.2f} | {on:.2f} | {on / off:.3f} |", flush=True)
+        counted.close()
+        plain.close()
+    finally:
+        await app.stop()
+
+
 class Pinger:
     """Sends a small request each millisecond, and measures the longest wait for an answer."""
 
     def __init__(self, port: int) -> None:
-        self._connection = Connection(port)
+        self._connection = ClientConnection(port)
         self._request = wire.request(wire.API_VERSIONS, 0, 1, b"")
         self._is_stopping = threading.Event()
         self.waits_ms: list[float] = []
@@ -209,7 +305,7 @@ def fill(broker: BrokerProcess, partitions: int, groups: int) -> None:
     first = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "group-0", "log_level": 0})
     first.commit(offsets=[TopicPartition("topic-0", 0, 1)], asynchronous=False)
     first.close()
-    connection = Connection(int(broker.bootstrap.rpartition(":")[2]))
+    connection = ClientConnection(int(broker.bootstrap.rpartition(":")[2]))
     for start in range(0, groups, DEPTH):
         numbers = range(start, min(start + DEPTH, groups))
         requests = [
@@ -227,17 +323,18 @@ def fill(broker: BrokerProcess, partitions: int, groups: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("cost", "scrape"))
+    parser.add_argument("what", choices=("cost", "path", "scrape"))
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--seconds", type=float, default=0.3)
     parser.add_argument("--only", nargs="*", help="kinds of requests")
     parser.add_argument("--partitions", type=int, default=10_000)
     parser.add_argument("--groups", type=int, default=10_000)
+    parser.add_argument("--turns", type=int, default=3000)
     parser.add_argument("--scrapes", type=int, default=5)
     options = parser.parse_args()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-bench-")))
-        (cost if options.what == "cost" else scrape)(options, folder, stack)
+        {"cost": cost, "path": path, "scrape": scrape}[options.what](options, folder, stack)
 
 
 if __name__ == "__main__":

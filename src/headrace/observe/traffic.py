@@ -6,7 +6,6 @@ One object for each topic, on which its partitions count: a sum over partitions 
 
 class TopicTraffic:
     __slots__ = (
-        "batches_in",
         "bytes_in",
         "bytes_out",
         "bytes_rejected",
@@ -17,12 +16,10 @@ class TopicTraffic:
     )
 
     def __init__(self) -> None:
-        self.batches_in = 0
-        """Batches that were appended by the leader here."""
         self.messages_in = 0
-        """The records in them."""
+        """Records that were appended by the leader here."""
         self.bytes_in = 0
-        """Their bytes, as they were sent."""
+        """Bytes of their batches, as they were sent."""
         self.messages_out = 0
         """Offsets that consumers were sent, records that share groups and messages that receivers were."""
         self.bytes_out = 0

@@ -318,7 +318,6 @@ class Partition:
             self._grown()
             traffic = self.traffic
             if traffic is not None:
-                traffic.batches_in += 1
                 traffic.messages_in += header.record_count
                 traffic.bytes_in += len(batch)
         return result

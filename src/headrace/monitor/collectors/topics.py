@@ -7,9 +7,6 @@ from headrace.monitor.scrape import Collector
 from headrace.observe.families import MetricFamily, Sample, counter, label_text
 from headrace.observe.traffic import TopicTraffic, TrafficTable
 
-TOPIC_BATCHES_IN = counter(
-    "headrace_topic_batches_in_total", "Record batches appended by leaders on this broker.", "topic"
-)
 TOPIC_MESSAGES_IN = counter("headrace_topic_messages_in_total", "Records appended by leaders on this broker.", "topic")
 TOPIC_BYTES_IN = counter("headrace_topic_bytes_in_total", "Bytes of their batches, as they were sent.", "topic")
 TOPIC_MESSAGES_OUT = counter(
@@ -28,7 +25,6 @@ TOPIC_REPLICATED_IN = counter(
 TOPIC_REPLICATED_OUT = counter(
     "headrace_topic_replication_bytes_out_total", "Bytes that leaders on this broker have sent to followers.", "topic"
 )
-BATCHES_IN = counter("headrace_batches_in_total", "Record batches appended by leaders on this broker, in all topics.")
 MESSAGES_IN = counter("headrace_messages_in_total", "Records appended by leaders on this broker, in all topics.")
 BYTES_IN = counter("headrace_bytes_in_total", "Bytes of their batches, as they were sent.")
 MESSAGES_OUT = counter(
@@ -42,7 +38,6 @@ REPLICATED_OUT = counter(
 )
 
 _BY_TOPIC = {
-    TOPIC_BATCHES_IN: "batches_in",
     TOPIC_MESSAGES_IN: "messages_in",
     TOPIC_BYTES_IN: "bytes_in",
     TOPIC_MESSAGES_OUT: "messages_out",
@@ -52,7 +47,6 @@ _BY_TOPIC = {
     TOPIC_REPLICATED_OUT: "replicated_out",
 }
 _TOTAL = {
-    BATCHES_IN: "batches_in",
     MESSAGES_IN: "messages_in",
     BYTES_IN: "bytes_in",
     MESSAGES_OUT: "messages_out",
