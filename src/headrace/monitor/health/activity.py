@@ -34,28 +34,28 @@ class StallBook:
 
     def __init__(self) -> None:
         self._stalls: dict[str, _Stall] = {}
+        self._seen: dict[str, _Stall] = {}
 
-    def update(self, groups: Iterable[GroupLag], now_s: float) -> list[GroupFact]:
-        """The groups with lag, with what has happened since each stopped to move."""
-        stalls: dict[str, _Stall] = {}
-        facts = []
-        for group in groups:
-            if group.lag_messages <= 0:
-                continue
-            since_s = now_s - group.stalled_s
-            stall = self._stalls.get(group.group)
-            # A second more or less is no movement: the two clocks are read at different times.
-            if stall is None or since_s > stall.since_s + 1.0:
-                stall = _Stall(since_s, group.lag_messages)
-            stalls[group.group] = stall
-            growth = group.lag_messages - stall.lag_then
-            facts.append(
-                GroupFact(
-                    group.group, group.members, group.lag_messages, growth, now_s - stall.since_s, group.lag_seconds
-                )
-            )
-        self._stalls = stalls
-        return facts
+    def look(self, group: GroupLag, now_s: float) -> GroupFact | None:
+        """What has happened since a group stopped to move; None if its lag has not grown since."""
+        if group.lag_messages <= 0:
+            return None
+        since_s = now_s - group.stalled_s
+        stall = self._stalls.get(group.group)
+        # A second more or less is no movement: the two clocks are read at different times.
+        if stall is None or since_s > stall.since_s + 1.0:
+            stall = _Stall(since_s, group.lag_messages)
+        self._seen[group.group] = stall
+        growth = group.lag_messages - stall.lag_then
+        if growth <= 0:
+            return None
+        return GroupFact(
+            group.group, group.members, group.lag_messages, growth, now_s - stall.since_s, group.lag_seconds
+        )
+
+    def finish(self) -> None:
+        """Forget the groups that were not looked at since the last call, and those without lag."""
+        self._stalls, self._seen = self._seen, {}
 
 
 class QueueLook(NamedTuple):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from headrace.monitor.health import rules
-from headrace.monitor.health.facts import DiskFacts, HealthFacts
+from headrace.monitor.health.facts import CertificateFact, DiskFacts, HealthFacts
 from headrace.monitor.health.problem import HealthProblem, Severity
 from headrace.monitor.health.report import bounded, duration, problem, size
 
@@ -19,8 +19,10 @@ def broker_problems(facts: HealthFacts) -> Iterator[HealthProblem]:
     if facts.disk is not None:
         yield from _disk(facts, facts.disk)
     yield from _load(facts)
-    yield from bounded(_certificates(facts), "certificates expire")
-    yield from bounded(_clocks(facts), "clocks differ")
+    expiring = [each for each in facts.certificates if each.left_s < rules.CERTIFICATE_WARNING_S]
+    yield from bounded(expiring, lambda each: _certificate(facts, each), "certificates expire")
+    skewed = [each for each in sorted(facts.clock_skews.items()) if abs(each[1]) > rules.CLOCK_SKEW_S]
+    yield from bounded(skewed, lambda each: _clock(facts, *each), "clocks differ")
     if facts.open_listeners:
         names = " and ".join(facts.open_listeners)
         yield _of_broker(
@@ -70,31 +72,25 @@ def _load(facts: HealthFacts) -> Iterator[HealthProblem]:
         yield _of_broker(facts, "login_failures", f"refused {facts.login_failures:,} logins in the last minute.")
 
 
-def _certificates(facts: HealthFacts) -> Iterator[HealthProblem]:
-    for certificate in facts.certificates:
-        left_s = certificate.left_s
-        if left_s >= rules.CERTIFICATE_WARNING_S:
-            continue
-        when = f"expires in {duration(left_s)}" if left_s > 0 else f"expired {duration(-left_s)} ago"
-        yield problem(
-            "certificate",
-            f"The certificate {certificate.name} of broker {facts.broker_id} {when}.",
-            severity="critical" if left_s < rules.CERTIFICATE_CRITICAL_S else "warning",
-            subject=f"broker {facts.broker_id}: {certificate.name}",
-            page=_PAGE,
-        )
+def _certificate(facts: HealthFacts, certificate: CertificateFact) -> HealthProblem:
+    left_s = certificate.left_s
+    when = f"expires in {duration(left_s)}" if left_s > 0 else f"expired {duration(-left_s)} ago"
+    return problem(
+        "certificate",
+        f"The certificate {certificate.name} of broker {facts.broker_id} {when}.",
+        severity="critical" if left_s < rules.CERTIFICATE_CRITICAL_S else "warning",
+        subject=f"broker {facts.broker_id}: {certificate.name}",
+        page=_PAGE,
+    )
 
 
-def _clocks(facts: HealthFacts) -> Iterator[HealthProblem]:
-    for broker, ahead_s in sorted(facts.clock_skews.items()):
-        if abs(ahead_s) <= rules.CLOCK_SKEW_S:
-            continue
-        direction = "ahead of" if ahead_s > 0 else "behind"
-        yield problem(
-            "clock_skew",
-            f"The clock of broker {broker} is {abs(ahead_s):.1f} s {direction} that of broker {facts.broker_id}: "
-            "retention, delays and lag in seconds are off by that.",
-            severity="critical" if abs(ahead_s) >= rules.CLOCK_SKEW_CRITICAL_S else "warning",
-            subject=f"broker {broker}",
-            page=_PAGE,
-        )
+def _clock(facts: HealthFacts, broker: int, ahead_s: float) -> HealthProblem:
+    direction = "ahead of" if ahead_s > 0 else "behind"
+    return problem(
+        "clock_skew",
+        f"The clock of broker {broker} is {abs(ahead_s):.1f} s {direction} that of broker {facts.broker_id}: "
+        "retention, delays and lag in seconds are off by that.",
+        severity="critical" if abs(ahead_s) >= rules.CLOCK_SKEW_CRITICAL_S else "warning",
+        subject=f"broker {broker}",
+        page=_PAGE,
+    )

@@ -1,8 +1,8 @@
 """Problems that the image shows: brokers, leaders, replicas, the controller, the feature level. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from headrace.monitor.health.facts import ClusterFacts, HealthFacts, PartitionCounts
+from headrace.monitor.health.facts import HealthFacts, PartitionCounts
 from headrace.monitor.health.problem import HealthProblem
 from headrace.monitor.health.report import bounded, counted, problem
 
@@ -11,17 +11,17 @@ _PAGE = "cluster"
 
 def cluster_problems(facts: HealthFacts) -> Iterator[HealthProblem]:
     cluster = facts.cluster
-    yield from bounded(_down(cluster), "brokers are down")
-    yield from bounded(_silent(facts), "brokers do not answer")
+    yield from bounded(cluster.down, lambda each: _down(each, cluster.broker_count), "brokers are down")
+    yield from bounded(facts.silent, lambda each: _silent(each, facts.broker_id), "brokers do not answer")
     if not cluster.has_controller:
         yield problem(
             "no_controller",
             "No broker is the controller: leaders are not elected, and topics cannot be created.",
             page=_PAGE,
         )
-    yield from bounded(_offline(cluster.offline), "topics have partitions without a leader")
-    yield from bounded(_under_min_isr(cluster.under_min_isr), "topics have too few replicas in sync")
-    yield from bounded(_lacking(cluster), "brokers are not in sync")
+    yield from bounded(cluster.offline, _offline, "topics have partitions without a leader")
+    yield from bounded(cluster.under_min_isr, _under_min_isr, "topics have too few replicas in sync")
+    yield from bounded(sorted(cluster.lacking.items()), _lacking, "brokers are not in sync")
     if cluster.feature_level < cluster.possible_level:
         yield problem(
             "feature_level",
@@ -30,56 +30,47 @@ def cluster_problems(facts: HealthFacts) -> Iterator[HealthProblem]:
         )
 
 
-def _down(cluster: ClusterFacts) -> Iterator[HealthProblem]:
-    for broker in cluster.down:
-        yield problem(
-            "broker_down",
-            f"Broker {broker} of {cluster.broker_count} is down.",
-            subject=f"broker {broker}",
-            page=_PAGE,
-        )
+def _down(broker: int, broker_count: int) -> HealthProblem:
+    return problem("broker_down", f"Broker {broker} of {broker_count} is down.", subject=f"broker {broker}", page=_PAGE)
 
 
-def _silent(facts: HealthFacts) -> Iterator[HealthProblem]:
-    for broker in facts.silent:
-        yield problem(
-            "broker_silent",
-            f"Broker {broker} has its lease, but does not answer broker {facts.broker_id}.",
-            subject=f"broker {broker}",
-            page=_PAGE,
-        )
+def _silent(broker: int, asking: int) -> HealthProblem:
+    return problem(
+        "broker_silent",
+        f"Broker {broker} has its lease, but does not answer broker {asking}.",
+        subject=f"broker {broker}",
+        page=_PAGE,
+    )
 
 
-def _offline(topics: Sequence[PartitionCounts]) -> Iterator[HealthProblem]:
-    for topic, count, example in topics:
-        verb = "has" if count == 1 else "have"
-        yield problem(
-            "offline_partitions",
-            f"{counted(count, 'partition')} of topic {topic} {verb} no leader (the first: {example}): "
-            "nothing can be written to or read from there.",
-            subject=topic,
-            page="topics",
-        )
+def _offline(found: PartitionCounts) -> HealthProblem:
+    verb = "has" if found.partitions == 1 else "have"
+    return problem(
+        "offline_partitions",
+        f"{counted(found.partitions, 'partition')} of topic {found.topic} {verb} no leader (the first: "
+        f"{found.example}): nothing can be written to or read from there.",
+        subject=found.topic,
+        page="topics",
+    )
 
 
-def _under_min_isr(topics: Sequence[PartitionCounts]) -> Iterator[HealthProblem]:
-    for topic, count, example in topics:
-        verb = "has" if count == 1 else "have"
-        yield problem(
-            "under_min_isr",
-            f"{counted(count, 'partition')} of topic {topic} {verb} fewer replicas in sync than min.insync.replicas "
-            f"(the first: {example}): acks=all is refused.",
-            subject=topic,
-            page="topics",
-        )
+def _under_min_isr(found: PartitionCounts) -> HealthProblem:
+    verb = "has" if found.partitions == 1 else "have"
+    return problem(
+        "under_min_isr",
+        f"{counted(found.partitions, 'partition')} of topic {found.topic} {verb} fewer replicas in sync than "
+        f"min.insync.replicas (the first: {found.example}): acks=all is refused.",
+        subject=found.topic,
+        page="topics",
+    )
 
 
-def _lacking(cluster: ClusterFacts) -> Iterator[HealthProblem]:
-    for broker, count in sorted(cluster.lacking.items()):
-        verb = "lacks" if count == 1 else "lack"
-        yield problem(
-            "under_replicated",
-            f"{counted(count, 'partition')} {verb} the replica of broker {broker}, which is not in sync.",
-            subject=f"broker {broker}",
-            page=_PAGE,
-        )
+def _lacking(found: tuple[int, int]) -> HealthProblem:
+    broker, count = found
+    verb = "lacks" if count == 1 else "lack"
+    return problem(
+        "under_replicated",
+        f"{counted(count, 'partition')} {verb} the replica of broker {broker}, which is not in sync.",
+        subject=f"broker {broker}",
+        page=_PAGE,
+    )

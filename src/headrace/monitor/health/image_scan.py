@@ -48,19 +48,23 @@ class ImageScan:
 
     def facts(self, image: ClusterImage) -> ClusterFacts:
         """The facts as of the last complete count."""
-        counted = self._counted.values()
-        lacking: Counter[int] = Counter()
-        for each in counted:
-            if each.lacking:
-                lacking.update(dict(each.lacking))
+        lacking: dict[int, int] = {}
+        offline, under = list[_Counted](), list[_Counted]()
+        for each in self._counted.values():
+            for broker, count in each.lacking:
+                lacking[broker] = lacking.get(broker, 0) + count
+            if each.offline:
+                offline.append(each)
+            if each.under_min_isr:
+                under.append(each)
         alive = image.alive_brokers()
         return ClusterFacts(
             broker_count=len(image.brokers),
             down=sorted(broker for broker, info in image.brokers.items() if not info.is_alive),
             has_controller=image.controller_id != NO_LEADER,
             lacking=lacking,
-            under_min_isr=_listed((each.topic.name, each.under_min_isr) for each in counted if each.under_min_isr),
-            offline=_listed((each.topic.name, each.offline) for each in counted if each.offline),
+            under_min_isr=_listed((each.topic.name, each.under_min_isr) for each in under),
+            offline=_listed((each.topic.name, each.offline) for each in offline),
             feature_level=image.feature_level,
             possible_level=min((broker.max_level for broker in alive), default=image.feature_level),
         )

@@ -1,11 +1,14 @@
 """Makes problems of findings: their advice, their links, and at most a few of one kind. Pure."""
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 from urllib.parse import quote
 
 from headrace.monitor.health.problem import MAX_PER_RULE, HealthProblem, Severity
 from headrace.monitor.health.rules import BY_ID
+
+T = TypeVar("T")
 
 
 def problem(
@@ -22,16 +25,15 @@ _OWN_PAGES = frozenset({"topics", "groups", "queues", "pipelines"})
 """Where each subject has a page of its own."""
 
 
-def bounded(problems: Iterable[HealthProblem], plural: str) -> Iterator[HealthProblem]:
-    """The first problems of one kind; one more says how many others there are."""
-    found = list(problems)
-    yield from found[:MAX_PER_RULE]
+def bounded(found: Sequence[T], make: Callable[[T], HealthProblem], plural: str) -> Iterator[HealthProblem]:
+    """The problems that `make` makes of the first findings of one kind; one more says how many others there are."""
+    yield from map(make, found[:MAX_PER_RULE])
     if len(found) > MAX_PER_RULE:
-        more, rule = len(found) - MAX_PER_RULE, BY_ID[found[0].id]
+        more, like = len(found) - MAX_PER_RULE, make(found[MAX_PER_RULE])
+        rule = BY_ID[like.id]
         advice = rule.action.replace("{subject}", rule.noun)
-        severity = found[MAX_PER_RULE].severity
-        page = found[0].link.split("/")[2]
-        yield HealthProblem(rule.id, severity, f"{more:,} more {plural}.", advice, "", f"/ui/{page}")
+        page = like.link.split("/")[2]
+        yield HealthProblem(rule.id, like.severity, f"{more:,} more {plural}.", advice, "", f"/ui/{page}")
 
 
 def duration(seconds: float) -> str:

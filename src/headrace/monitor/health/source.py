@@ -14,6 +14,7 @@ from headrace.monitor.health.facts import (
     CertificateFact,
     ClusterFacts,
     DiskFacts,
+    GroupFact,
     HealthFacts,
     HealthLimits,
     PipelineFact,
@@ -56,6 +57,7 @@ class HealthSource:
         self._scan = ImageScan()
         self._scanned: ClusterImage | None = None
         self._scanned_by: tuple[object, ...] = ()
+        self._cluster_facts: ClusterFacts | None = None
         self._stalls = StallBook()
         self._queues = QueueBook()
         self._failed_logins = EventWindow()
@@ -89,6 +91,7 @@ class HealthSource:
         groups: list[GroupStat] = await parts.monitor.own_rows("groups")
         queues: list[QueueStat] = await parts.monitor.own_rows("queues")
         transactions: list[TransactionStat] = await parts.monitor.own_rows("transactions")
+        stalled = await self._stalled(groups, now_s)
         return HealthFacts(
             self._metadata.broker_id,
             cluster=cluster,
@@ -105,7 +108,7 @@ class HealthSource:
                 each.broker_id for each in others if each.totals is None and image.can_lead(BrokerId(each.broker_id))
             ],
             open_listeners=open_listeners(settings),
-            groups=self._stalls.update(self._lags(groups), now_s),
+            groups=stalled,
             queues=self._queues.update(self._counts(queues), now_s),
             transactions=self._transactions(transactions),
             pipelines=[self._pipeline(each, now_s) for each in parts.pipelines.led()],
@@ -117,12 +120,13 @@ class HealthSource:
         if defaults != self._scanned_by:
             self._scanned_by = defaults
             self._scan.clear()
-        elif image is self._scanned:
-            return self._scan.facts(image)
+        elif image is self._scanned and self._cluster_facts is not None:
+            return self._cluster_facts
         async for _ in sliced(self._scan.topics(image, self._min_isr)):
             pass
         self._scanned = image
-        return self._scan.facts(image)
+        self._cluster_facts = facts = self._scan.facts(image)
+        return facts
 
     def _min_isr(self, topic: TopicImage) -> int:
         return self._metadata.topic_settings(topic).min_insync_replicas
@@ -155,13 +159,16 @@ class HealthSource:
             self._budget_waits_since_s = now_s
         return now_s - self._budget_waits_since_s
 
-    def _lags(self, groups: Sequence[GroupStat]) -> list[GroupLag]:
-        now_ms = self._parts.clock.wall_ms()
-        return [
-            GroupLag(each.group, each.members, each.lag_messages, each.lag_seconds, _stalled_s(each, now_ms))
-            for each in groups
-            if each.lag_messages
-        ]
+    async def _stalled(self, groups: Sequence[GroupStat], now_s: float) -> list[GroupFact]:
+        """The groups that fall behind without moving."""
+        now_ms, found = self._parts.clock.wall_ms(), []
+        async for each in sliced(groups):
+            if each.lag_messages:
+                lag = GroupLag(each.group, each.members, each.lag_messages, each.lag_seconds, _stalled_s(each, now_ms))
+                if (fact := self._stalls.look(lag, now_s)) is not None:
+                    found.append(fact)
+        self._stalls.finish()
+        return found
 
     def _counts(self, queues: Sequence[QueueStat]) -> list[QueueLook]:
         now_ms, dead_letter_queues = self._parts.clock.wall_ms(), self._scan.dead_letter_queues()

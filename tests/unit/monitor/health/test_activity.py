@@ -8,20 +8,29 @@ def lag(messages: int, stalled_s: float, members: int = 1) -> GroupLag:
     return GroupLag("g", members, messages, None, stalled_s)
 
 
+def look(book: StallBook, group: GroupLag, now_s: float) -> GroupFact | None:
+    found = book.look(group, now_s)
+    book.finish()
+    return found
+
+
 def test_growth_counts_from_the_time_at_which_the_group_stopped_to_move():
     book = StallBook()
-    assert book.update([lag(10, 0.0)], 100.0) == [GroupFact("g", 1, 10, 0, 0.0)]
-    assert book.update([lag(25, 5.0)], 105.0) == [GroupFact("g", 1, 25, 15, 5.0)]
+    assert look(book, lag(10, 0.0), 100.0) is None
+    assert look(book, lag(25, 5.0), 105.0) == GroupFact("g", 1, 25, 15, 5.0)
     # It has moved a second ago, and is still behind.
-    assert book.update([lag(30, 1.0)], 120.0) == [GroupFact("g", 1, 30, 0, 1.0)]
-    assert book.update([lag(30, 11.4)], 130.5) == [GroupFact("g", 1, 30, 0, 11.5)]
+    assert look(book, lag(30, 1.0), 120.0) is None
+    assert look(book, lag(31, 11.4), 130.5) == GroupFact("g", 1, 31, 1, 11.5)
 
 
 def test_a_group_that_has_caught_up_is_forgotten():
     book = StallBook()
-    book.update([lag(10, 50.0)], 100.0)
-    assert book.update([lag(0, 0.0)], 105.0) == []
-    assert book.update([lag(7, 0.0)], 110.0) == [GroupFact("g", 1, 7, 0, 0.0)]
+    look(book, lag(10, 50.0), 100.0)
+    assert look(book, lag(0, 0.0), 105.0) is None
+    assert look(book, lag(7, 0.0), 110.0) is None
+    assert look(book, lag(8, 5.0), 115.0) == GroupFact("g", 1, 8, 1, 5.0)
+    book.finish()
+    assert look(book, lag(9, 10.0), 120.0) is None, "it was not there at the last look"
 
 
 def counts(available: int, *, stored: int = 0, received: float | None = None, is_dead: bool = False) -> QueueLook:
