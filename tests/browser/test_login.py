@@ -50,6 +50,23 @@ def test_a_deep_link_leads_through_the_login_and_back(new_tab: OpenTab, secured:
     assert page.context.cookies() == []
 
 
+def test_a_login_that_has_ended_leads_to_the_login_page(new_tab: OpenTab) -> None:
+    with Broker(users={"admin": PASSWORD}, settings=SETTINGS) as broker:
+        tab = new_tab(broker)
+        tab.ignores_failed_requests = True
+        page = tab.open("/ui/login?next=/ui")
+        page.get_by_label("User").fill("admin")
+        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_role("button", name="Log in").click()
+        expect(page.locator(".live")).to_have_text("Live")
+        # Logins are in the memory of a broker.
+        broker.stop()
+        broker.start()
+        expect(page.get_by_role("heading", name="Log in to Headrace")).to_be_visible()
+        expect(page).to_have_url(f"{tab.base}/ui/login?next=%2Fui")
+        tab.close()
+
+
 def test_the_login_leads_to_no_other_site(new_tab: OpenTab, secured: Broker) -> None:
     tab = new_tab(secured)
     tab.ignores_failed_requests = True

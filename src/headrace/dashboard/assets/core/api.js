@@ -73,5 +73,15 @@ export const put = (path, body) => call("PUT", path, { body });
 export const patch = (path, body) => call("PATCH", path, { body });
 export const del = (path, body) => call("DELETE", path, { body });
 
+/** Ask whether the login still holds: a stream that is refused does not say why. */
+export async function recheckSession() {
+  try {
+    const now = await get("/session");
+    session.set((before) => (before?.user === now.user && before?.csrf === now.csrf ? before : now));
+  } catch {
+    // The broker is away: the streams are tried again anyway.
+  }
+}
+
 /** Part of a path of the API. */
 export const part = encodeURIComponent;

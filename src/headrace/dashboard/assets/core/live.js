@@ -2,7 +2,7 @@
  * Live data: one EventSource per view, opened again with growing pauses when it ends, and the state that the top bar shows.
  * A browser tab that is hidden closes its streams, and opens them when it is shown: a browser has six connections to a host.
  */
-import { API } from "./api.js";
+import { API, recheckSession } from "./api.js";
 import { createStore } from "./store.js";
 
 const PAUSES_MS = [500, 1000, 2000, 4000, 8000];
@@ -49,6 +49,7 @@ export function watch(path, receive, { events = ["message"], query, onError } = 
       onError?.();
       // The browser itself tries again unless the answer was an error.
       if (stream.readyState === EventSource.CLOSED) {
+        recheckSession();
         timer = setTimeout(open, PAUSES_MS[Math.min(failures++, PAUSES_MS.length - 1)]);
       }
     };
