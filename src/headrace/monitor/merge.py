@@ -41,14 +41,38 @@ WORST = 5
 """How many groups and queues an overview shows."""
 
 
-class TopicMerge:
-    """Sums up topics: `add` what brokers lead and `add_group` what groups read, then ask for each topic's `stat`."""
+class TopicReaders:
+    """The groups that read each topic: how many, and their largest lag in messages and seconds."""
 
-    def __init__(self, image: ClusterImage, is_queue: Callable[[TopicImage], bool]) -> None:
+    def __init__(self, groups: Iterable[GroupStat] = ()) -> None:
+        self._by_topic: dict[str, tuple[int, int | None, float | None]] = {}
+        for group in groups:
+            self.add(group)
+
+    def add(self, group: GroupStat) -> None:
+        for lag in group.topics:
+            count, messages, seconds = self._by_topic.get(lag.topic, _NO_READERS)
+            self._by_topic[lag.topic] = (
+                count + 1,
+                _largest(messages, lag.lag_messages),
+                _largest(seconds, lag.lag_seconds),
+            )
+
+    def of(self, topic: str) -> tuple[int, int | None, float | None]:
+        return self._by_topic.get(topic, _NO_READERS)
+
+
+_NO_READERS = (0, None, None)
+
+
+class TopicMerge:
+    """Sums up topics: `add` what brokers lead, then ask for each topic's `stat`."""
+
+    def __init__(self, image: ClusterImage, is_queue: Callable[[TopicImage], bool], readers: TopicReaders) -> None:
         self._image = image
         self._is_queue = is_queue
+        self._readers = readers
         self._led: dict[str, LedTopic] = {}
-        self._readers: dict[str, tuple[int, int | None, float | None]] = {}
 
     def add(self, led: LedTopic) -> None:
         before = self._led.get(led.topic)
@@ -62,19 +86,10 @@ class TopicMerge:
             )
         self._led[led.topic] = led
 
-    def add_group(self, group: GroupStat) -> None:
-        for lag in group.topics:
-            count, messages, seconds = self._readers.get(lag.topic, (0, None, None))
-            self._readers[lag.topic] = (
-                count + 1,
-                _largest(messages, lag.lag_messages),
-                _largest(seconds, lag.lag_seconds),
-            )
-
     def stat(self, topic: TopicImage) -> TopicStat:
         name = topic.name
         led = self._led.get(name)
-        groups, lag_messages, lag_seconds = self._readers.get(name, (0, None, None))
+        groups, lag_messages, lag_seconds = self._readers.of(name)
         offline = sum(not self._image.is_alive(each.leader) for each in topic.partitions)
         known = 0 if led is None else led.partitions
         return TopicStat(
@@ -96,18 +111,12 @@ class TopicMerge:
 
 
 def topic_stat(
-    summed: TopicMerge,
-    topic: TopicImage,
-    partitions: Iterable[PartitionStat],
-    rates: Iterable[Rates],
-    groups: Iterable[GroupStat],
+    summed: TopicMerge, topic: TopicImage, partitions: Iterable[PartitionStat], rates: Iterable[Rates]
 ) -> TopicStat:
     """The sums of one topic, from what the brokers of its partitions answered."""
     for each in partitions:
         summed.add(LedTopic(topic.name, 1, each.size_bytes, max(0, each.end_offset - each.start_offset)))
     summed.add(LedTopic(topic.name, 0, 0, 0, sum(rates, NO_RATES)))
-    for group in groups:
-        summed.add_group(group)
     return summed.stat(topic)
 
 

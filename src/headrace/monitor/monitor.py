@@ -64,6 +64,8 @@ class Monitor:
         self._clock = clock = parts.clock
         self._own = OwnFigures(parts)
         self._cluster = ClusterView(metadata, clock, parts.peers)
+        self._readers: tuple[list[GroupStat], merge.TopicReaders] = [], merge.TopicReaders()
+        """The readers of topics, with the groups that they were made from."""
         self._brokers: Cached[BrokerStat] = Cached(self._gather_brokers, clock, _MAX_AGE_MS)
         self._topics = Cached(self._merge_topics, clock, _MAX_AGE_MS)
         self._groups = Cached(self._merge_groups, clock, _MAX_AGE_MS)
@@ -151,12 +153,19 @@ class Monitor:
 
     async def _merge_topics(self) -> list[TopicStat]:
         led, groups, image = await self._gather("topics"), await self.groups(), self._metadata.image
-        summed = merge.TopicMerge(image, is_queue)
+        summed = merge.TopicMerge(image, is_queue, await self._readers_of(groups))
         async for row in sliced(led):
             summed.add(row)
-        async for group in sliced(groups):
-            summed.add_group(group)
         return [summed.stat(topic) async for _, topic in sliced(sorted(image.topics.items()))]
+
+    async def _readers_of(self, groups: list[GroupStat]) -> merge.TopicReaders:
+        """The groups by topic: thousands of groups are used for longer than the topics."""
+        if self._readers[0] is not groups:
+            readers = merge.TopicReaders()
+            async for group in sliced(groups):
+                readers.add(group)
+            self._readers = groups, readers
+        return self._readers[1]
 
     async def topic(self, name: str) -> TopicDetail | None:
         """A topic with its partitions and the groups that read it; None if there is none."""
@@ -168,8 +177,8 @@ class Monitor:
         led = [self._own.view.topic(name), *asked]
         partitions = [partition for each in led for partition in each.partitions]
         groups = [group async for group in sliced(await self.groups(), 1_000) if merge.reads(group, name)]
-        summed = merge.TopicMerge(self._metadata.image, is_queue)
-        stat = merge.topic_stat(summed, topic, partitions, [each.rates for each in led], groups)
+        summed = merge.TopicMerge(self._metadata.image, is_queue, merge.TopicReaders(groups))
+        stat = merge.topic_stat(summed, topic, partitions, [each.rates for each in led])
         return TopicDetail(stat, merge.topic_partitions(topic, partitions), list(merge.topic_groups(groups, name)))
 
     async def _ask_topic(self, broker_id: BrokerId, name: str) -> LedPartitions:

@@ -50,11 +50,10 @@ def totals(rate: float, wall_ms: int = 1_000) -> BrokerTotals:
 
 
 def test_a_topic_is_the_sum_over_its_leaders() -> None:
-    summed = merge.TopicMerge(IMAGE, lambda _: False)
+    readers = merge.TopicReaders([group("a", 5.0, 50), group("b", 9.0, 40), group("c", None, None)])
+    summed = merge.TopicMerge(IMAGE, lambda _: False, readers)
     summed.add(LedTopic("orders", 1, 100, 10, Rates(1.0, 2.0)))
     summed.add(LedTopic("orders", 1, 200, 20, Rates(3.0, 4.0)))
-    for each in (group("a", 5.0, 50), group("b", 9.0, 40), group("c", None, None)):
-        summed.add_group(each)
     found = summed.stat(ORDERS)
     assert (found.partitions, found.replicas, found.size_bytes, found.messages) == (3, 3, 300, 30)
     assert found.rates == Rates(4.0, 6.0)
