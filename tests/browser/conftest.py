@@ -1,6 +1,7 @@
 """A browser and a broker with sample data, for all tests here; they run in one process."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
@@ -11,16 +12,17 @@ from headrace.testing.process import BrokerProcess
 from . import sample
 from .tab import ARGUMENTS, CHROMIUM, Tab
 
+HERE = Path(__file__).parent
 DESKTOP = {"width": 1360, "height": 860}
 PHONE = {"width": 390, "height": 844}
 
 OpenTab = Callable[..., Tab]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if "browser" in item.path.parts:
-            item.add_marker(pytest.mark.xdist_group("browser"))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """All tests here in one process: they share a browser and a broker."""
+    if HERE in item.path.parents:
+        item.add_marker(pytest.mark.xdist_group("browser"))
 
 
 @pytest.fixture(scope="session")

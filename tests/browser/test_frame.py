@@ -38,6 +38,7 @@ def test_keys(tab: Tab) -> None:
 def test_the_jump_box_finds_by_name(tab: Tab) -> None:
     page = tab.open("/ui")
     page.keyboard.press("Control+k")
+    expect(page.get_by_role("combobox")).to_be_focused()
     page.keyboard.type("bill")
     expect(page.get_by_role("option").first).to_contain_text("billing")
     page.keyboard.press("Enter")
