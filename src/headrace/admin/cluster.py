@@ -39,7 +39,7 @@ class DiskView(msgspec.Struct, frozen=True):
     """When it is full at the rate of the last minutes; null if it does not fill up."""
 
 
-class BrokerView(msgspec.Struct, frozen=True):
+class BrokerRow(msgspec.Struct, frozen=True):
     """A broker. What it says of itself is null if it has not answered."""
 
     broker_id: int
@@ -76,12 +76,12 @@ class StoreView(msgspec.Struct, frozen=True):
     latency_ms: float | None
 
 
-class ClusterView(msgspec.Struct, frozen=True):
+class ClusterAnswer(msgspec.Struct, frozen=True):
     cluster_id: str
     controller: int
     """-1 if there is none."""
     feature_level: int
-    brokers: list[BrokerView]
+    brokers: list[BrokerRow]
     store: StoreView
     reassigning: int
     """Partitions whose replicas are being moved."""
@@ -94,10 +94,10 @@ def disk_view(found: DiskStat) -> DiskView:
     return DiskView(found.broker_id, found.path, found.free_bytes, found.total_bytes, found.full_in_s)
 
 
-def broker_view(found: BrokerStat, now_ms: int) -> BrokerView:
+def broker_view(found: BrokerStat, now_ms: int) -> BrokerRow:
     totals = found.totals
     process = None if totals is None else totals.process
-    return BrokerView(
+    return BrokerRow(
         broker_id=found.broker_id,
         endpoint=found.endpoint,
         rack=found.rack,
@@ -122,14 +122,14 @@ def broker_view(found: BrokerStat, now_ms: int) -> BrokerView:
     )
 
 
-@route("GET", "/cluster", needs=DESCRIBE_CLUSTER, answer=ClusterView)
+@route("GET", "/cluster", needs=DESCRIBE_CLUSTER, answer=ClusterAnswer)
 async def describe_cluster(request: AdminRequest) -> AdminReply:
     """The brokers with what they have and do, the controller and the metadata store."""
     services, image = request.services, request.services.metadata.image
     store, now_ms = services.health.source.store(), services.clock.wall_ms()
     states = [each for topic in image.topics.values() for each in topic.partitions]
     return AdminReply(
-        ClusterView(
+        ClusterAnswer(
             cluster_id=image.cluster_id,
             controller=image.controller_id,
             feature_level=image.feature_level,

@@ -220,7 +220,7 @@ def decode_cursor(text: str) -> MessageCursor:
 # -- producing
 
 
-class NewMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class MessageBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     value: str | None
     """Null for a tombstone."""
     key: str | None = None
@@ -242,14 +242,14 @@ class ProducedMessage(msgspec.Struct, frozen=True):
     "POST",
     "/topics/{topic}/messages",
     needs=WRITE_TOPIC,
-    body=NewMessage,
+    body=MessageBody,
     answer=ProducedMessage,
     max_body_bytes=MAX_MESSAGE_BODY_BYTES,
     is_audited=False,
 )
 async def produce_message(request: AdminRequest) -> AdminReply:
     """Write one message; it is on all replicas in sync when the answer comes."""
-    wanted, topic = request.read(NewMessage), request.parameters["topic"]
+    wanted, topic = request.read(MessageBody), request.parameters["topic"]
     count = len(topic_image(request, topic).partitions)
     key = payload(wanted.key, wanted.key_encoding, "key")
     value = payload(wanted.value, wanted.value_encoding, "value")

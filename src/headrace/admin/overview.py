@@ -6,7 +6,7 @@ who may describe them.
 
 import msgspec
 
-from headrace.admin.cluster import BrokerView, DiskView, broker_view, disk_view
+from headrace.admin.cluster import BrokerRow, DiskView, broker_view, disk_view
 from headrace.admin.groups import GroupEntry, group_entry
 from headrace.admin.history import HistoryView, history_of
 from headrace.admin.pipelines import shown_pipelines
@@ -48,7 +48,7 @@ class OverviewView(msgspec.Struct, frozen=True):
     """The five that are farthest behind."""
     queues: list[QueueEntry]
     """The five with the oldest messages."""
-    brokers: list[BrokerView]
+    brokers: list[BrokerRow]
     disks: list[DiskView]
     under_replicated: int | None
     offline: int | None

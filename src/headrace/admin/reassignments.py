@@ -17,7 +17,7 @@ _TIMEOUT_MS = 30_000
 _MAX_PARTITIONS = 1_000
 
 
-class Reassignment(msgspec.Struct, frozen=True):
+class ReassignmentRow(msgspec.Struct, frozen=True):
     topic: str
     partition: int
     replicas: list[int]
@@ -30,11 +30,11 @@ class Reassignment(msgspec.Struct, frozen=True):
     """How far the slowest of those that are added is behind; null if it is not known."""
 
 
-@route("GET", "/cluster/reassignments", needs=DESCRIBE_CLUSTER, answer=list[Reassignment])
+@route("GET", "/cluster/reassignments", needs=DESCRIBE_CLUSTER, answer=list[ReassignmentRow])
 async def list_reassignments(request: AdminRequest) -> AdminReply:
     """The partitions that are being moved, at most 1,000."""
     image, monitor = request.services.metadata.image, request.services.monitor
-    found: list[Reassignment] = []
+    found: list[ReassignmentRow] = []
     for name, topic in sorted(image.topics.items()):
         moving = [(index, each) for index, each in enumerate(topic.partitions) if each.is_reassigning]
         if not moving or len(found) >= _MAX_PARTITIONS:
@@ -45,7 +45,7 @@ async def list_reassignments(request: AdminRequest) -> AdminReply:
             lags = [behind.get(index, {}).get(broker) for broker in each.adding]
             known = [lag for lag in lags if lag is not None]
             found.append(
-                Reassignment(
+                ReassignmentRow(
                     topic=name,
                     partition=index,
                     replicas=list(each.replicas),

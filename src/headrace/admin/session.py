@@ -43,12 +43,12 @@ class SessionInfo(msgspec.Struct, frozen=True):
     features: list[str]
 
 
-class Credentials(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LoginBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     user: Annotated[str, Meta(min_length=1, max_length=_MAX_NAME)]
     password: Annotated[str, Meta(min_length=1, max_length=_MAX_PASSWORD)]
 
     def __repr__(self) -> str:
-        return f"Credentials(user={self.user!r})"
+        return f"LoginBody(user={self.user!r})"
 
 
 @route("GET", "/session", needs=NO_PERMISSION, answer=SessionInfo)
@@ -61,14 +61,14 @@ async def describe_session(request: AdminRequest) -> AdminReply:
     "POST",
     "/session",
     needs=NO_PERMISSION,
-    body=Credentials,
+    body=LoginBody,
     answer=SessionInfo,
     max_body_bytes=8 * 1024,
     is_read=True,
 )
 async def begin_session(request: AdminRequest) -> AdminReply:
     """Log in: the answer sets the cookie of the session."""
-    given, services = request.read(Credentials), request.services
+    given, services = request.read(LoginBody), request.services
     client = Subject(host=request.subject.host, listener=request.subject.listener)
     try:
         user = await log_in(services, client, given.user, given.password)

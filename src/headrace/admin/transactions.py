@@ -32,7 +32,7 @@ _DEFAULT_TIMEOUT_MS = 60_000
 _MAX_PRODUCERS = 1_000
 
 
-class TransactionEntry(msgspec.Struct, frozen=True):
+class TransactionRow(msgspec.Struct, frozen=True):
     transactional_id: str
     producer_id: int
     producer_epoch: int
@@ -52,8 +52,8 @@ class TransactionQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
     """open: only those with an open transaction."""
 
 
-def _entry(found: TransactionStat) -> TransactionEntry:
-    return TransactionEntry(
+def _entry(found: TransactionStat) -> TransactionRow:
+    return TransactionRow(
         transactional_id=found.transactional_id,
         producer_id=found.producer_id,
         producer_epoch=found.producer_epoch,
@@ -67,10 +67,10 @@ def _entry(found: TransactionStat) -> TransactionEntry:
     )
 
 
-_TRANSACTIONS: Listing[TransactionStat, TransactionEntry] = Listing(TransactionEntry, _entry, name="transactional_id")
+_TRANSACTIONS: Listing[TransactionStat, TransactionRow] = Listing(TransactionRow, _entry, name="transactional_id")
 
 
-@route("GET", "/transactions", needs=SHOWN_TRANSACTIONS, query=TransactionQuery, answer=Page[TransactionEntry])
+@route("GET", "/transactions", needs=SHOWN_TRANSACTIONS, query=TransactionQuery, answer=Page[TransactionRow])
 async def list_transactions(request: AdminRequest) -> AdminReply:
     """The transactional ids of the cluster, with their transactions."""
     query = request.query(TransactionQuery)
@@ -161,7 +161,7 @@ class ProducerQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     topic: Annotated[str, Meta(min_length=1, max_length=249)]
 
 
-class ProducerEntry(msgspec.Struct, frozen=True):
+class ProducerRow(msgspec.Struct, frozen=True):
     topic: str
     partition: int
     producer_id: int
@@ -175,7 +175,7 @@ class ProducerEntry(msgspec.Struct, frozen=True):
 READ_ANY_TOPIC = RouteNeed(AclOperation.READ, ResourceType.TOPIC, access=Access.DELEGATED)
 
 
-@route("GET", "/producers", needs=READ_ANY_TOPIC, query=ProducerQuery, answer=list[ProducerEntry])
+@route("GET", "/producers", needs=READ_ANY_TOPIC, query=ProducerQuery, answer=list[ProducerRow])
 async def list_producers(request: AdminRequest) -> AdminReply:
     """The idempotent and transactional producers that have written to a topic, at most 1,000."""
     topic = request.query(ProducerQuery).topic
@@ -192,9 +192,7 @@ async def list_producers(request: AdminRequest) -> AdminReply:
     return AdminReply(entries[:_MAX_PRODUCERS])
 
 
-async def _producers_of(
-    request: AdminRequest, topic: str, leader: int | None, indexes: list[int]
-) -> list[ProducerEntry]:
+async def _producers_of(request: AdminRequest, topic: str, leader: int | None, indexes: list[int]) -> list[ProducerRow]:
     def build(schema: ModuleType) -> Any:
         wanted: Any = make(schema.TopicRequest, name=topic, partition_indexes=tuple(indexes))
         return make(schema.DescribeProducersRequest, topics=(wanted,))
@@ -206,7 +204,7 @@ async def _producers_of(
         for each in part.active_producers:
             start = int(each.current_txn_start_offset)
             found.append(
-                ProducerEntry(
+                ProducerRow(
                     topic=topic,
                     partition=int(part.partition_index),
                     producer_id=int(each.producer_id),

@@ -57,7 +57,7 @@ from headrace.replication.transport import Transport
 from headrace.runtime.clock import Clock
 from headrace.runtime.disk import Disk
 from headrace.runtime.expiries import Expiries
-from headrace.schemas.service import SchemaRegistry
+from headrace.schemas.service import RegistryService
 from headrace.security.audit.log import AuditLog
 from headrace.security.encryption.key_source import load_master_keys
 from headrace.security.encryption.master_key import MasterKeys
@@ -386,7 +386,7 @@ class Node:
             # Under a new lease, until admission, its leadership may date from before the old lease was lost.
             return membership is None or (membership.is_admitted and membership.is_lease_live())
 
-        registry = SchemaRegistry(
+        registry = RegistryService(
             metadata=metadata,
             partitions=partitions,
             clock=clock,

@@ -8,7 +8,7 @@ from headrace.kafka.dispatch import Context, Delivered
 from headrace.kafka.fetch import NO_REPLICA, READ_COMMITTED, hosted_partition
 from headrace.kafka.fetch_reads import PartitionSlice
 from headrace.kafka.fetch_sessions import FetchPlan, PartitionFetch, PartitionKey
-from headrace.kafka.grants import Grants
+from headrace.kafka.grants import TopicGrants
 from headrace.kafka.permissions import READ_TOPIC, not_authorized
 from headrace.model.errors import HeadraceError, UnknownTopicId
 from headrace.protocol.fast import TopicKey
@@ -68,7 +68,7 @@ class FetchingConsumer:
             elif not self._ctx.allows(READ_TOPIC, name):
                 denied[topic] = not_authorized(READ_TOPIC, name)
             elif topic is not None:
-                Grants.add(granted, topic)
+                TopicGrants.add(granted, topic)
         return denied
 
     def partition(self, key: PartitionKey) -> Partition:

@@ -16,7 +16,7 @@ from headrace.security.subject import Subject
 TOPICS_MAX = 1024
 
 
-class Grants:
+class TopicGrants:
     __slots__ = ("_by_need", "_given_by", "_given_to")
 
     def __init__(self) -> None:

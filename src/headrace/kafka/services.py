@@ -29,7 +29,7 @@ from headrace.replication.throttle import UNLIMITED_BYTES_PER_S, Throttle
 from headrace.runtime.clock import Clock
 from headrace.runtime.expiries import Expiries
 from headrace.runtime.turns import Turns
-from headrace.schemas.service import SchemaRegistry
+from headrace.schemas.service import RegistryService
 from headrace.security.security import Security
 from headrace.transactions.service import TransactionService
 
@@ -70,7 +70,7 @@ class Services:
     """Changes to users, access keys and ACLs."""
     audit_topic: AuditTopic
     pipelines: PipelineReports
-    registry: SchemaRegistry
+    registry: RegistryService
     canary: Canary
     monitor: Monitor
     """What this broker and the cluster are doing."""

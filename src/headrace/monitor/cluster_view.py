@@ -35,7 +35,7 @@ class Gathered(NamedTuple, Generic[A]):
     """Why the other brokers did not answer."""
 
 
-class ClusterView:
+class ClusterFigures:
     def __init__(self, metadata: Metadata, clock: Clock, peers: Peers | None) -> None:
         """`peers` is None on a single node."""
         self._metadata = metadata

@@ -78,7 +78,7 @@ def _shown(value: float) -> float | None:
     return None if math.isnan(value) else round(value, 3)
 
 
-class History:
+class FigureHistory:
     def __init__(self, series_max: int) -> None:
         self._series_max = series_max
         self._objects: dict[ObjectKey, ObjectHistory] = {}

@@ -10,7 +10,7 @@ from headrace.groups.service import GroupService
 from headrace.model.errors import HeadraceError
 from headrace.model.ids import NO_LEADER, TopicName
 from headrace.monitor.forecast import STEADY, TREND_POINTS, lag_trend
-from headrace.monitor.history import History
+from headrace.monitor.history import FigureHistory
 from headrace.monitor.lag import LagBook, LagFigures, Place
 from headrace.monitor.loop_slices import sliced
 from headrace.monitor.snapshots import (
@@ -82,7 +82,7 @@ class Progress(NamedTuple):
 
 class LocalGroups:
     def __init__(
-        self, *, metadata: Metadata, groups: GroupService, clock: Clock, lag: LagBook, history: History
+        self, *, metadata: Metadata, groups: GroupService, clock: Clock, lag: LagBook, history: FigureHistory
     ) -> None:
         self._metadata = metadata
         self._groups = groups

@@ -10,7 +10,7 @@ from headrace.model.errors import HeadraceError
 from headrace.model.ids import TopicName
 from headrace.monitor.calls import LedPartitions
 from headrace.monitor.forecast import TREND_POINTS, trend
-from headrace.monitor.history import History
+from headrace.monitor.history import FigureHistory
 from headrace.monitor.lag import lag_figures
 from headrace.monitor.log_times import LogTimes
 from headrace.monitor.loop_slices import sliced
@@ -52,7 +52,7 @@ class LocalView:
         clock: Clock,
         times: LogTimes,
         rates: RateTable,
-        history: History,
+        history: FigureHistory,
     ) -> None:
         self._metadata = metadata
         self._partitions = partitions

@@ -27,7 +27,7 @@ from headrace.monitor.calls import (
     LedPartitions,
 )
 from headrace.monitor.clients.view import ClientDetail, ClientStat
-from headrace.monitor.cluster_view import ClusterView
+from headrace.monitor.cluster_view import ClusterFigures
 from headrace.monitor.health.problem import HealthProblem
 from headrace.monitor.history import merge_histories
 from headrace.monitor.lag import LagBook
@@ -63,7 +63,7 @@ class Monitor:
         self._metadata = metadata = parts.metadata
         self._clock = clock = parts.clock
         self._own = OwnFigures(parts)
-        self._cluster = ClusterView(metadata, clock, parts.peers)
+        self._cluster = ClusterFigures(metadata, clock, parts.peers)
         self._readers: tuple[list[GroupStat], merge.TopicReaders] = [], merge.TopicReaders()
         """The readers of topics, with the groups that they were made from."""
         self._brokers: Cached[BrokerStat] = Cached(self._gather_brokers, clock, _MAX_AGE_MS)

@@ -24,7 +24,7 @@ from headrace.monitor.calls import (
 from headrace.monitor.clients.instances import ClientInstances
 from headrace.monitor.clients.view import LocalClients
 from headrace.monitor.health.problem import HealthProblem
-from headrace.monitor.history import History
+from headrace.monitor.history import FigureHistory
 from headrace.monitor.lag import LagBook
 from headrace.monitor.latency import RequestSample
 from headrace.monitor.local_groups import LocalGroups
@@ -75,7 +75,7 @@ class OwnFigures:
         rates = RateTable()
         times = self._times = LogTimes(clock, parts.workers)
         self._lag = LagBook(metadata, parts.partitions, clock, times, parts.peers)
-        self._history = History(metadata.boot_settings.monitor_history_series_max)
+        self._history = FigureHistory(metadata.boot_settings.monitor_history_series_max)
         self.groups = LocalGroups(
             metadata=metadata, groups=parts.groups, clock=clock, lag=self._lag, history=self._history
         )

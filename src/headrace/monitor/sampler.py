@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from headrace.monitor import process_figures
 from headrace.monitor.forecast import full_in_s
-from headrace.monitor.history import History, Values
+from headrace.monitor.history import FigureHistory, Values
 from headrace.monitor.latency import RequestSample
 from headrace.monitor.local_totals import LocalTotals
 from headrace.monitor.local_view import LocalView
@@ -34,7 +34,7 @@ class Sampler:
         *,
         clock: Clock,
         rates: RateTable,
-        history: History,
+        history: FigureHistory,
         local: LocalView,
         local_totals: LocalTotals,
         requests: RequestSample,

@@ -16,7 +16,7 @@ from headrace.registry.audit import RegistryAudit
 from headrace.schemas.errors import SchemaFault
 from headrace.schemas.operations.all_operations import FoundOperation, find_operation
 from headrace.schemas.requests import RegistryReply, RegistryRequest, refusal, reply
-from headrace.schemas.service import SchemaRegistry
+from headrace.schemas.service import RegistryService
 from headrace.schemas.subjects import name_of
 from headrace.security.basic_login import MECHANISM, BasicLogin
 from headrace.security.login_queue import LoginsBusy
@@ -74,7 +74,7 @@ def topic_of(subject: str) -> str:
 class RegistryDoor:
     def __init__(
         self,
-        registry: SchemaRegistry,
+        registry: RegistryService,
         security: Security,
         login: BasicLogin,
         *,

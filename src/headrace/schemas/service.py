@@ -37,7 +37,7 @@ from headrace.schemas.checker import SchemaChecker
 from headrace.schemas.errors import SchemaFault
 from headrace.schemas.machine import SchemaMachine
 from headrace.schemas.operations.all_operations import find_operation
-from headrace.schemas.operations.table import Commit, RegistryCall
+from headrace.schemas.operations.table import CommitChange, RegistryCall
 from headrace.schemas.requests import RegistryReply, RegistryRequest, refusal, reply
 
 A = TypeVar("A")
@@ -66,7 +66,7 @@ class RegistryForward(Call, frozen=True):
     level = SCHEMAS_LEVEL
 
 
-class RegistryUnavailable(SchemaFault):
+class RegistryNotReady(SchemaFault):
     """The leader of the registry changes, or cannot be reached."""
 
     status = 500
@@ -76,7 +76,7 @@ class RegistryUnavailable(SchemaFault):
 _decode_call = msgspec.msgpack.Decoder(RegistryForward).decode
 
 
-class SchemaRegistry:
+class RegistryService:
     def __init__(
         self,
         *,
@@ -126,7 +126,7 @@ class SchemaRegistry:
         except SchemaFault as error:
             return refusal(error)
         except HeadraceError as error:
-            return reply({"error_code": RegistryUnavailable.code, "message": str(error)}, RegistryUnavailable.status)
+            return reply({"error_code": RegistryNotReady.code, "message": str(error)}, RegistryNotReady.status)
 
     async def _routed(self, request: RegistryRequest, principal: str, host: str) -> RegistryReply:
         """Ask the leader. While it changes, repeat what was certainly not done, and what may be done twice."""
@@ -140,7 +140,7 @@ class SchemaRegistry:
                 # A registration is repeatable: the same schema gets the same id. So are settings; a deletion that was
                 # done already is refused the second time, which a client may see after a failover.
                 if self._clock.monotonic_ms() >= deadline_ms:
-                    raise RegistryUnavailable(f"the registry is not available now: {error}") from None
+                    raise RegistryNotReady(f"the registry is not available now: {error}") from None
             await asyncio.sleep(delays.next())
 
     async def _on_leader(self, request: RegistryRequest, principal: str, host: str) -> RegistryReply:
@@ -185,7 +185,7 @@ class SchemaRegistry:
         return answer
 
 
-class _ShardCommit(Commit):
+class _ShardCommit(CommitChange):
     def __init__(self, shard: Shard[SchemaMachine]) -> None:
         self._shard = shard
 

@@ -41,7 +41,7 @@ from headrace.replication.partitions import PartitionTable
 from headrace.runtime.clock import ManualClock
 from headrace.runtime.deferred import Deferred
 from headrace.runtime.expiries import Expiries
-from headrace.schemas.service import SchemaRegistry
+from headrace.schemas.service import RegistryService
 from headrace.transactions.markers import MarkerWriter
 from headrace.transactions.service import TransactionService
 
@@ -167,7 +167,7 @@ def broker(data_dir: Path, **settings: str) -> Iterator[Harness]:
             audit_topic=AuditTopic(metadata, partitions, None),
             canary=Canary(metadata, partitions, queues, clock, workers),
             pipelines=PipelineReports(metadata=metadata, partitions=partitions, clock=clock, workers=workers),
-            registry=SchemaRegistry(
+            registry=RegistryService(
                 metadata=metadata,
                 partitions=partitions,
                 clock=clock,

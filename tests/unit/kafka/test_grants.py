@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.config.broker import broker_settings
 from headrace.kafka import permissions as p
-from headrace.kafka.grants import TOPICS_MAX, Grants
+from headrace.kafka.grants import TOPICS_MAX, TopicGrants
 from headrace.model.acls import Acl, AclOperation, PatternType, Permission, ResourceType
 from headrace.model.image import SecurityImage
 from headrace.security.authorizer import Authorizer
@@ -109,7 +109,7 @@ def test_each_denial_is_reported_to_the_audit_log(scene: Secured) -> None:
 
 def test_names_that_a_client_makes_up_do_not_fill_the_memory() -> None:
     rule = Acl(ResourceType.TOPIC, PatternType.LITERAL, "*", "User:a", "*", AclOperation.ALL, Permission.ALLOW)
-    grants, authorizer, subject = Grants(), Authorizer([rule]), Subject("User:a")
+    grants, authorizer, subject = TopicGrants(), Authorizer([rule]), Subject("User:a")
     for number in range(10 * TOPICS_MAX):
         topics = grants.topics(p.WRITE_TOPIC, authorizer, subject)
         grants.add(topics, f"topic-{number}")

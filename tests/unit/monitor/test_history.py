@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.monitor.forecast import FALLING, RISING, STEADY, full_in_s, lag_trend, trend
-from headrace.monitor.history import POINTS, History, merge_histories
+from headrace.monitor.history import POINTS, FigureHistory, merge_histories
 from headrace.monitor.rates import RateTable
 from headrace.monitor.snapshots import HistoryData
 
@@ -12,7 +12,7 @@ START_MS = 1_700_000_000_000
 
 
 def test_points_are_read_in_order_with_gaps_where_nothing_was_seen() -> None:
-    history = History(100)
+    history = FigureHistory(100)
     for step in (0, 1, 4):
         history.add("topic", "orders", START_MS + step * STEP_MS, {"rate": float(step + 1), "size": None})
     found = history.read("topic", "orders", START_MS + 5 * STEP_MS + 9_999)
@@ -21,21 +21,21 @@ def test_points_are_read_in_order_with_gaps_where_nothing_was_seen() -> None:
 
 
 def test_a_point_is_replaced_within_its_step() -> None:
-    history = History(100)
+    history = FigureHistory(100)
     history.add("topic", "orders", START_MS, {"rate": 1.0})
     history.add("topic", "orders", START_MS + 5_000, {"rate": 3.0})
     assert history.read("topic", "orders", START_MS).series == {"rate": [3.0]}
 
 
 def test_the_point_of_a_rate_is_the_mean_of_its_step() -> None:
-    history = History(100)
+    history = FigureHistory(100)
     for at_ms, value in ((0, 6.0), (3_000, 0.0), (6_000, 3.0), (10_000, 8.0)):
         history.add("queue", "jobs", START_MS + at_ms, {"sent_per_s": value})
     assert history.read("queue", "jobs", START_MS + STEP_MS).series == {"sent_per_s": [3.0, 8.0]}
 
 
 def test_points_older_than_an_hour_are_gone() -> None:
-    history = History(100)
+    history = FigureHistory(100)
     for step in range(POINTS + 10):
         history.add("topic", "orders", START_MS + step * STEP_MS, {"rate": float(step)})
     (values,) = history.read("topic", "orders", START_MS + (POINTS + 9) * STEP_MS).series.values()
@@ -43,7 +43,7 @@ def test_points_older_than_an_hour_are_gone() -> None:
 
 
 def test_the_number_of_series_is_bounded_and_the_idlest_object_makes_room() -> None:
-    history = History(4)
+    history = FigureHistory(4)
     history.add("topic", "old", START_MS, {"a": 1.0, "b": 1.0})
     history.add("topic", "busy", START_MS, {"a": 1.0, "b": 1.0})
     later_ms = START_MS + 20 * STEP_MS
@@ -58,7 +58,7 @@ def test_the_number_of_series_is_bounded_and_the_idlest_object_makes_room() -> N
 
 
 def test_objects_without_activity_get_no_history_and_lose_it_after_an_hour() -> None:
-    history = History(100)
+    history = FigureHistory(100)
     history.add("group", "caught-up", START_MS, {"lag": 0.0})
     assert history.size == 0
     history.add("group", "behind", START_MS, {"lag": 3.0})

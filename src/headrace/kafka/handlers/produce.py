@@ -34,7 +34,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import NO_ANSWER, Context, NoAnswer, Raw, Result, handles
 from headrace.kafka.errors import error_code, error_message
-from headrace.kafka.grants import Grants
+from headrace.kafka.grants import TopicGrants
 from headrace.kafka.leaders import LEADER_ERRORS, current_leader, endpoints_of
 from headrace.kafka.permissions import WRITE_TOPIC, WRITE_TRANSACTIONAL_ID, not_authorized
 from headrace.kafka.recompression import Refused
@@ -127,7 +127,7 @@ def _denied(ctx: Context, request: ProduceRequest, authorizer: Authorizer) -> Re
     for topic, partitions in request.topics:
         name = topic if isinstance(topic, str) else ctx.services.metadata.image.topic_names.get(topic)
         if name is not None and ctx.allows(WRITE_TOPIC, name):
-            Grants.add(granted, topic)
+            TopicGrants.add(granted, topic)
             continue
         if name is None:
             error = UnknownTopicId(f"there is no topic with id {topic}")

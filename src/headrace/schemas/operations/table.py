@@ -51,7 +51,7 @@ class RegistryCall:
     """The context of the base URL."""
     machine: SchemaMachine
     checker: SchemaChecker
-    commit: "Commit"
+    commit: "CommitChange"
     shows: Callable[[str], bool]
     """Whether the caller may see a subject."""
 
@@ -78,7 +78,7 @@ class RegistryCall:
         return found[first : first + count]
 
 
-class Commit:
+class CommitChange:
     """Writes the records of a change, and returns its answer when they are committed."""
 
     async def __call__(self, change: Callable[[], Outcome[InternalRecord, A]]) -> A:
