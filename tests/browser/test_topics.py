@@ -12,12 +12,12 @@ from .tab import Tab
 
 def test_the_list_is_searched_and_sorted_by_the_server_and_the_address_has_it(tab: Tab) -> None:
     page = tab.open("/ui/topics")
-    page.get_by_role("searchbox", name="Search topics").fill("PAY")
+    page.get_by_role("searchbox", name="Search topics").fill("SHIP")
     expect(page.locator("tbody tr")).to_have_count(1)
-    expect(page).to_have_url(f"{tab.base}/ui/topics?search=PAY")
+    expect(page).to_have_url(f"{tab.base}/ui/topics?search=SHIP")
     page.reload()
     expect(page.locator("tbody tr")).to_have_count(1)
-    expect(page.locator("tbody")).to_contain_text("payments")
+    expect(page.locator("tbody")).to_contain_text("shipments")
     page.get_by_role("searchbox", name="Search topics").fill("")
     page.get_by_role("button", name="Partitions").click()
     expect(page.get_by_role("columnheader", name="Partitions")).to_have_attribute("aria-sort", "descending")
