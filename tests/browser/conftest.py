@@ -25,8 +25,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.xdist_group("browser"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
+    """Closed after the last test here: while it is open, Playwright has an event loop that runs in this thread."""
     if not CHROMIUM.exists():
         pytest.skip("needs Debian's chromium: make packages installs it")
     with sync_playwright() as playwright:
@@ -35,7 +36,7 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """A broker with the sample data. Tests share it: they change only what they have made."""
     with BrokerProcess(tmp_path_factory.mktemp("dashboard")) as process:
