@@ -27,7 +27,7 @@ install: ## Make .venv with everything that is developed with (quick when nothin
 run: ## Run a broker on localhost:9092 with its data in ./headrace-data
 	$(INSTALL) --extras '$(EXTRAS)'
 	@echo "For a tour of a minute, in another terminal: $(BIN)/headrace demo"
-	@echo "The dashboard: http://localhost:9324/ui"
+	@echo "The dashboard: localhost:9324/ui"
 	$(BIN)/headrace serve $(ARGS)
 
 cluster: ## Run three brokers and an etcd on this machine, with their data in ./headrace-cluster
