@@ -106,7 +106,7 @@ class _AuditReader:
         try:
             consumer.assign([TopicPartition(AUDIT_TOPIC, index, offset) for index, offset in start.items()])
             while pending:
-                for message in consumer.consume(_AT_ONCE, 0.05 if follow else _POLL_S):
+                for message in _consumed(consumer, 0.05 if follow else _POLL_S):
                     if (error := message.error()) is None:
                         yield message.partition(), message.offset(), _event(message)
                     elif error.code() == KafkaError._PARTITION_EOF:
@@ -118,6 +118,15 @@ class _AuditReader:
             raise CommandFailed(explain(error.args[0], self._bootstrap)) from None
         finally:
             consumer.close()
+
+
+def _consumed(consumer: Any, timeout_s: float) -> list[Any]:
+    try:
+        messages: list[Any] = consumer.consume(_AT_ONCE, timeout_s)
+    except SystemError:
+        # What librdkafka's binding raises if Ctrl-C comes while it waits.
+        raise KeyboardInterrupt from None
+    return messages
 
 
 def _event(message: Any) -> Event:
