@@ -109,10 +109,13 @@ def _entries(
 
 
 def broker_entries(metadata: Metadata, http_listeners: str) -> Iterator[ConfigEntry]:
-    """Every setting of this broker."""
+    """Every setting of this broker; one that Kafka has in another form is shown in that."""
+    shown = list(shown_names(metadata, http_listeners))
+    names = {row.name for row, _ in shown}
     for row in BROKER_SETTINGS.values():
-        yield ConfigEntry(row, not row.dynamic, tuple(_broker_synonyms(metadata, row)))
-    for row, value in shown_names(metadata, http_listeners):
+        if row.name not in names:
+            yield ConfigEntry(row, not row.dynamic, tuple(_broker_synonyms(metadata, row)))
+    for row, value in shown:
         yield ConfigEntry(row, True, (Synonym(row.name, value, ConfigSource.STARTUP),))
 
 

@@ -24,6 +24,8 @@ def shown_names(metadata: Metadata, http_listeners: str) -> Iterator[tuple[Setti
         ("inter.broker.listener.name", Kind.STRING, boot.broker_listener.kafka_name, "See inter.broker.listener."),
         ("listener.security.protocol.map", Kind.STRING,
          ",".join(f"{each.kafka_name}:{each.kafka_protocol}" for each in listeners), "See listeners."),
+        ("listeners", Kind.LIST, ",".join(f"{each.kafka_name}://{each.address}" for each in listeners),
+         "Where the broker listens, as Kafka writes it: see listeners and kafka.listen."),
         ("log.dir", Kind.STRING, boot.data_dir, "Where the broker stores its data: see data.dir."),
         ("log.dirs", Kind.STRING, boot.data_dir, "Where the broker stores its data: see data.dir."),
         ("log.retention.hours", Kind.INT, _whole(topics.retention_ms, _HOUR_MS), "See log.retention.ms."),
