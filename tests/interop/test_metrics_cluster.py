@@ -59,6 +59,7 @@ def once(found: dict[int, Scrape], name: str, **labels: str) -> dict[tuple[str, 
     return every
 
 
+@pytest.mark.slow
 def test_partitions_and_groups_count_once(cluster: ClusterProcesses) -> None:
     found = scrapes(cluster)
     offsets = once(found, "kafka_topic_partition_current_offset", topic=TOPIC)

@@ -152,6 +152,7 @@ def test_lag_in_seconds_is_the_age_of_the_next_record(cluster: Trio) -> None:
         consumer.close()
 
 
+@pytest.mark.slow
 def test_a_topic_has_the_figures_of_all_leaders(cluster: Trio) -> None:
     found = ask_monitor(cluster.first, lambda monitor: monitor.topic(TOPIC))
     assert found is not None
