@@ -109,8 +109,6 @@ class RegistryDoor:
         subject = await self._authenticated(scope)
         if not parts and request.method == "GET":
             return reply({})
-        if parts[:2] == ("v1", "metadata"):
-            return _about(parts)
         found = find_operation(request)
         self._check(found, request, subject)
         if request.method in _WITH_BODY:
@@ -188,13 +186,6 @@ def _is_direct(headers: dict[bytes, bytes]) -> bool:
     host = headers.get(b"host", b"localhost").decode("latin-1")
     name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
     return is_loopback(name.strip("[]"))
-
-
-def _about(parts: tuple[str, ...]) -> RegistryReply:
-    if parts[2:] == ("id",):
-        clusters = {"kafka-cluster": "headrace", "schema-registry-cluster": "headrace"}
-        return reply({"scope": {"path": [], "clusters": clusters}, "id": ""})
-    return reply({"version": "8.0.0", "commitId": "headrace"})
 
 
 async def _body(scope: AsgiScope, receive: AsgiReceive) -> bytes:

@@ -18,8 +18,6 @@ from headrace.schemas.operations.table import (
 from headrace.schemas.requests import RegistryReply, reply
 from headrace.schemas.stored import StoredConfig
 
-_SETTABLE_MODES = tuple(each for each in MODES)
-
 
 class ConfigBody(msgspec.Struct, rename="camel"):
     compatibility: str | None = None
@@ -141,8 +139,8 @@ async def set_subject_mode(call: RegistryCall) -> RegistryReply:
 
 async def _set_mode(call: RegistryCall) -> RegistryReply:
     mode, scope, force = call.request.read(ModeBody).mode.upper(), call.scope, call.request.flag("force")
-    if mode not in _SETTABLE_MODES:
-        raise InvalidMode(f"Invalid mode. Valid values are {', '.join(each.lower() for each in _SETTABLE_MODES)}")
+    if mode not in MODES:
+        raise InvalidMode(f"Invalid mode. Valid values are {', '.join(each.lower() for each in MODES)}")
     await call.commit(lambda: call.machine.set_mode(scope, mode, force=force))
     return reply({"mode": mode})
 

@@ -1,7 +1,7 @@
 """Parses a .proto file. Pure.
 
 By hand, because the parser that is written for Python takes half a second for a thousand lines, and protoc reads files
-only; the tests compare it with protoc's descriptors. Options and the methods of services are
+only. Options and the methods of services are
 stored as text: they matter to generated code only.
 """
 
