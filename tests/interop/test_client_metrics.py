@@ -13,14 +13,18 @@ from headrace.testing.process import BrokerProcess
 from tests.waiting import until
 
 
-def headrace(broker: BrokerProcess, *arguments: str) -> str:
-    done = subprocess.run(
+def run(broker: BrokerProcess, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [sys.executable, "-m", "headrace", "clients", *arguments, "--bootstrap", broker.bootstrap],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
+
+
+def headrace(broker: BrokerProcess, *arguments: str) -> str:
+    done = run(broker, *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -86,6 +90,9 @@ def test_librdkafka_pushes_what_is_subscribed(broker):
         until(lambda: clients(broker)["shop-producer"]["requested"] == ["org.apache.kafka.consumer"])
         headrace(broker, "unsubscribe", "shop")
         assert json.loads(get(broker, "/api/v1/client-subscriptions")) == []
+        again = run(broker, "unsubscribe", "shop")
+        assert again.returncode == 1
+        assert "there is no subscription shop" in again.stderr
     finally:
         consumer.close()
 

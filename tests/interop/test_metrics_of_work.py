@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
+from headrace import Client
 from headrace.testing import Broker
 from tests.scraped import Scrape, scrape
 from tests.waiting import until
@@ -137,6 +138,24 @@ def test_queues_count_what_happens_to_messages(broker: Broker, sqs: Any) -> None
     assert queue_counts(scrape(broker.http_url), "work") == expected
     until(lambda: scrape(broker.http_url).value("headrace_queue_dead_letters", queue="dead") == 2)
     assert scrape(broker.http_url).value("headrace_queue_messages_sent_total", queue="dead") == 2
+
+
+def test_a_queue_counts_messages_of_every_client(broker: Broker, sqs: Any) -> None:
+    with Client(broker.bootstrap) as client:
+        mails = client.queue("mails").create()
+        mails.send("from the SDK")
+        mails.send_many(["two", "at once"])
+    sqs.send_message(QueueUrl=sqs.get_queue_url(QueueName="mails")["QueueUrl"], MessageBody="from an SQS client")
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce("mails", b"from a Kafka client")
+    assert producer.flush(60) == 0
+    sent = "headrace_queue_messages_sent_total"
+    until(lambda: scrape(broker.http_url).value(sent, queue="mails") == 5)
+
+    ordered = sqs.create_queue(QueueName="ordered.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
+    for dedupe in ("a", "b", "a"):
+        sqs.send_message(QueueUrl=ordered, MessageBody="x", MessageGroupId="g", MessageDeduplicationId=dedupe)
+    assert scrape(broker.http_url).value(sent, queue="ordered.fifo") == 2
 
 
 def test_transactions(broker: Broker, admin: AdminClient) -> None:

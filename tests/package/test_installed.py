@@ -154,7 +154,7 @@ COMMANDS = {
     "clients list": Command(),
     "clients show": Command("no-client", code=1),
     "clients subscribe": Command("all"),
-    "clients unsubscribe": Command("no-subscription"),
+    "clients unsubscribe": Command("no-subscription", code=1),
     "clients subscriptions": Command(),
     "health": Command(),
     "probe": Command("--once"),

@@ -62,6 +62,7 @@ class MetricsDoor:
         if not security.authorizer.allows(subject.principal, subject.host, operation, kind, name):
             security.denied(subject, "", f"GET {PATH}", operation, kind, name)
             raise forbidden(f"{subject.principal} lacks the permission describe on the cluster")
+        security.permitted[operation, kind] += 1
 
     async def _serve(self, request: Request, send: Send) -> None:
         text_format = negotiated(request.headers.get("accept", ""))

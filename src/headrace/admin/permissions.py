@@ -32,3 +32,4 @@ def check_permission(
         security.denied(subject, "", f"{route.method} {PREFIX}{route.plain_path}", operation, kind, name)
         where = "the cluster" if kind is ResourceType.CLUSTER else f"the {str(resource).replace('_', ' ', 1)}"
         raise forbidden(f"{subject.principal} lacks the permission {operation.name.lower()} on {where}")
+    security.permitted[operation, kind] += 1

@@ -110,7 +110,10 @@ class Context(NamedTuple):
         security = self.services.security
         authorizer, subject = security.authorizer, self.peer.subject
         # Not by way of `security.allows`: this is on the path of every Produce and Fetch.
-        if authorizer is None or authorizer.allows(subject.principal, subject.host, need.operation, need.kind, name):
+        if authorizer is None:
+            return True
+        if authorizer.allows(subject.principal, subject.host, need.operation, need.kind, name):
+            security.permitted[need.operation, need.kind] += 1
             return True
         action, client_id = api_name(self.header.api_key), self.header.client_id or ""
         security.denied(subject, client_id, action, need.operation, need.kind, name)

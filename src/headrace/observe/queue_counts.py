@@ -15,6 +15,7 @@ class QueueCounts:
 
     def __init__(self) -> None:
         self.sent = 0
+        """Through any protocol; a message that de-duplication dropped does not count."""
         self.received = 0
         self.redelivered = 0
         """Of those received, those that had been received before."""

@@ -157,6 +157,7 @@ class RegistryDoor:
             self._security.denied(subject, "", action, needs.operation, kind, name)
             where = f"the topic {name}" if needs.is_of_subject else "the cluster"
             raise Denied(f"{subject.principal} lacks the permission {needs.operation.name.lower()} on {where}")
+        self._security.permitted[needs.operation, kind] += 1
 
 
 def shown_subjects(security: Security) -> Callable[[str, str], Callable[[str], bool]]:

@@ -5,6 +5,7 @@ its settings changes, so that a revoked permission is gone at once, on live conn
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 
 from headrace.config.broker import BrokerSettings
@@ -35,6 +36,8 @@ class Security:
         """The log of connections that are refused, fail or are closed, by their address."""
         self.on_denied: list[Callable[[Denial], None]] = [self.audit.denied]
         self.on_login: list[Callable[[Login], None]] = [self.audit.logged_in]
+        self.permitted: Counter[tuple[AclOperation, ResourceType]] = Counter()
+        """How many requests, or parts of them, were allowed. What a list may show does not count."""
         self._decides_by: tuple[object, ...] = ()
 
     def update(self, image: SecurityImage, settings: BrokerSettings) -> None:

@@ -78,6 +78,7 @@ class QueueAccess:
             return
         reason = self._denial(authorizer, caller, wanted)
         if not reason:
+            self._security.permitted[wanted.operation, ResourceType.TOPIC] += 1
             return
         action, operation, queue = wanted.action, wanted.operation, wanted.queue
         kind = ResourceType.TOPIC

@@ -134,3 +134,14 @@ def test_logins_and_denials_are_counted(guarded: Broker) -> None:
     failed = {key: value for key, value in now.items() if key[1] == "failure"}
     assert sum(failed.values()) == 1 + sum(before.get(key, 0) for key in failed)
     assert sum(value for key, value in now.items() if key[1] == "success") > 1
+
+
+def test_what_is_allowed_is_counted_when_it_is_checked(guarded: Broker) -> None:
+    def allowed() -> float:
+        found = {family.name: family for family in parse_prometheus(scrape(guarded.http_url, ADMIN).text)}
+        samples = found["headrace_authorization_allowed"].samples
+        return sum(each.value for each in samples if each.labels["operation"] == "DESCRIBE")
+
+    before = allowed()
+    assert scrape(guarded.http_url, BOB).status == 403
+    assert allowed() == before + 1

@@ -58,6 +58,10 @@ def change_subscription(bootstrap: str, name: str, metrics: str, interval_ms: in
 
 
 def delete_subscription(bootstrap: str, name: str) -> None:
+    with connected(bootstrap) as cluster:
+        known = cluster.settings_of(ConfigResource.CLIENT_METRICS, name)
+    if all(each.source == "default" for each in known):
+        raise CommandFailed(f"there is no subscription {name}; `headrace clients subscriptions` lists them")
     _alter(bootstrap, name, dict.fromkeys(CLIENT_METRICS_SETTINGS))
     print(f"The subscription {name} is deleted")
 

@@ -18,7 +18,11 @@ OLDEST = gauge(
     "Age of the oldest message that is not deleted; 0 without one.",
     "queue",
 )
-SENT = counter("headrace_queue_messages_sent_total", "Messages sent, those moved from other queues included.", "queue")
+SENT = counter(
+    "headrace_queue_messages_sent_total",
+    "Messages sent through any protocol, those moved from other queues included, duplicates of a FIFO queue not.",
+    "queue",
+)
 RECEIVED = counter("headrace_queue_messages_received_total", "Messages received.", "queue")
 REDELIVERED = counter("headrace_queue_messages_redelivered_total", "Of these, those received before.", "queue")
 EMPTY = counter("headrace_queue_empty_receives_total", "Receives that ended without a message.", "queue")

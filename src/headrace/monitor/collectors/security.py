@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable
 
+from headrace.model.acls import AclOperation, ResourceType
 from headrace.monitor.scrape import Collector
 from headrace.observe.families import MetricFamily, counter, gauge
 from headrace.security.authenticator import Login
@@ -18,6 +19,13 @@ DENIALS = counter(
     "operation",
     "resource_type",
 )
+PERMITTED = counter(
+    "headrace_authorization_allowed_total",
+    "Requests, or parts of them, that the ACLs permit, counted when they are checked: a connection that produces to or "
+    "fetches from a topic is checked the first time, and again after the ACLs have changed.",
+    "operation",
+    "resource_type",
+)
 AUTHORIZATION = gauge("headrace_authorization_enabled", "Whether ACLs decide what clients may do.")
 AUDIT_RECORDED = counter("headrace_audit_events_recorded_total", "Events of the audit log.")
 AUDIT_DROPPED = counter("headrace_audit_events_dropped_total", "Events that were lost, because too many waited.")
@@ -27,7 +35,7 @@ CERTIFICATE = gauge(
     "headrace_certificate_expiry_seconds", "Seconds until the broker's certificate expires; negative after that."
 )
 METRICS = (
-    LOGINS, DENIALS, AUTHORIZATION, AUDIT_RECORDED, AUDIT_DROPPED, AUDIT_WRITTEN, AUDIT_FAILED, CERTIFICATE,
+    LOGINS, DENIALS, PERMITTED, AUTHORIZATION, AUDIT_RECORDED, AUDIT_DROPPED, AUDIT_WRITTEN, AUDIT_FAILED, CERTIFICATE,
 )  # fmt: skip
 _DAY_S = 86_400.0
 _MOST_MECHANISMS = 32
@@ -51,7 +59,11 @@ class SecurityCounts:
         self.logins[key] += 1
 
     def _denied(self, denial: Denial) -> None:
-        self.denials[denial.operation.name, denial.resource.resource_type.name] += 1
+        self.denials[_names((denial.operation, denial.resource.resource_type))] += 1
+
+
+def _names(key: tuple[AclOperation, ResourceType]) -> tuple[str, str]:
+    return key[0].name, key[1].name
 
 
 def security_collector(
@@ -62,6 +74,9 @@ def security_collector(
         return (
             LOGINS.family([(LOGINS.label_text(*labels), count) for labels, count in counts.logins.items()]),
             DENIALS.family([(DENIALS.label_text(*labels), count) for labels, count in counts.denials.items()]),
+            PERMITTED.family(
+                [(PERMITTED.label_text(*_names(key)), count) for key, count in security.permitted.items()]
+            ),
             AUTHORIZATION.single(int(security.authorizer is not None)),
             AUDIT_RECORDED.single(audit.recorded),
             AUDIT_DROPPED.single(audit.dropped),

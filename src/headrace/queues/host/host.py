@@ -105,6 +105,7 @@ class QueueHost:
             settings=lambda: self.settings,
             now_ms=self.now_ms,
             cache=context.cache,
+            counts=self.messages,
             workers=context.workers,
             in_background=self._in_background,
             indexed=self._indexed,

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from headrace.config.queue import QueueSettings
 from headrace.model.errors import HeadraceError, OffsetOutOfRange, QueueUnavailable
+from headrace.observe.queue_counts import QueueCounts
 from headrace.queues.engine.chunk_index import DuplicateMessage, LogMessage
 from headrace.queues.engine.engine import Engine
 from headrace.queues.host.decode import DecodedSlice, IndexStep, PlainRange, SkippedRange
@@ -79,6 +80,7 @@ class LogTail:
         settings: Callable[[], QueueSettings],
         now_ms: Callable[[], int],
         cache: MessageCache,
+        counts: QueueCounts,
         workers: Executor,
         in_background: Callable[[Coroutine[Any, Any, None]], None],
         indexed: Callable[[], None],
@@ -89,6 +91,9 @@ class LogTail:
         self._settings = settings
         self._now_ms = now_ms
         self._cache = cache
+        self._counts = counts
+        self._counted_to = int(partition.log.end_offset)
+        """Messages from here on were sent since this broker leads, and are not counted yet."""
         self._workers = workers
         self._in_background = in_background
         self._indexed = indexed
@@ -206,10 +211,25 @@ class LogTail:
 
     def _index_own(self, engine: Engine, batch: OwnBatch) -> None:
         if batch.log_messages is None:
-            engine.index_plain(batch.first, batch.last, batch.sent_ms, self._now_ms())
+            self._index_plain(engine, PlainRange(batch.first, batch.last, batch.sent_ms), self._now_ms())
         else:
-            batch.duplicates = engine.index(batch.log_messages, self._now_ms())
+            batch.duplicates = self._index_messages(engine, batch.log_messages, self._now_ms())
         batch.indexed()
+
+    def _index_plain(self, engine: Engine, plain: PlainRange, now_ms: int) -> None:
+        engine.index_plain(*plain, now_ms)
+        self._counts.sent += max(0, plain.last + 1 - max(plain.first, self._counted_to))
+        self._counted_to = max(self._counted_to, plain.last + 1)
+
+    def _index_messages(
+        self, engine: Engine, messages: Sequence[LogMessage], now_ms: int
+    ) -> Sequence[DuplicateMessage]:
+        duplicates = engine.index(messages, now_ms)
+        new = [each for each in messages if each.offset >= self._counted_to]
+        if new:
+            self._counts.sent += len(new) - sum(each.offset >= self._counted_to for each in duplicates)
+            self._counted_to = new[-1].offset + 1
+        return duplicates
 
     # -- reading
 
@@ -271,10 +291,10 @@ class LogTail:
         now_ms = self._now_ms()
         for kind, run in groupby(steps, type):
             if kind is LogMessage:
-                engine.index(cast(list[LogMessage], list(run)), now_ms)
+                self._index_messages(engine, cast(list[LogMessage], list(run)), now_ms)
                 continue
             for step in run:
                 if isinstance(step, PlainRange):
-                    engine.index_plain(step.first, step.last, step.sent_ms, now_ms)
+                    self._index_plain(engine, step, now_ms)
                 elif isinstance(step, SkippedRange):
                     engine.skip(step.first, step.last)

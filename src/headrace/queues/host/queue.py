@@ -53,14 +53,11 @@ class HostedQueue:
             check_message(message, settings, now_ms)
         if settings.is_fifo:
             await self.host.opened()
-        sent = await self._sender.send([record_of(message, settings, now_ms) for message in messages])
-        self.host.messages.sent += len(sent)
-        return sent
+        return await self._sender.send([record_of(message, settings, now_ms) for message in messages])
 
     async def send_records(self, records: Sequence[Record]) -> None:
         """Append messages that come from another queue."""
         await self._sender.send(records)
-        self.host.messages.sent += len(records)
 
     # -- receiving
 
