@@ -1,0 +1,1 @@
+"""Tables of compatibility: two schemas, what breaks readers in each direction, and the rule that says so."""
