@@ -2,19 +2,23 @@
 
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
 from base64 import b64encode
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from kafka.errors import PolicyViolationError
 
 from headrace import Client
-from headrace.client.errors import QueueFailed, TopicFailed
+from headrace.client.errors import ConsumeFailed, QueueFailed, TopicFailed
 from headrace.testing import Broker
+from kafka import KafkaConsumer
 
 from . import batches, raw_client
 
@@ -214,17 +218,51 @@ def test_a_shredded_topic_is_unreadable_and_its_key_is_in_no_file(data_dir: Path
         assert read(broker, "orders") == [SECRET]
         done = run_cli("topic", "shred", "orders", "--yes", "--bootstrap", broker.bootstrap)
         assert done.returncode == 0, done.stderr
-        assert read(broker, "orders") == Error.kafka_storage_error
+        assert read(broker, "orders") == Error.policy_violation
         assert send(broker, "orders", b"more") == Error.policy_violation
         assert files_with(data_dir, wrapped) == [], "neither in the database nor in its write-ahead log"
         broker.restart()
-        assert read(broker, "orders") == Error.kafka_storage_error
+        assert read(broker, "orders") == Error.policy_violation
         alter(broker, "orders", "true")
         assert send(broker, "orders", b"a new key") == Error.none
         with raw_client.Connection(broker.bootstrap) as connection:
             part = raw_client.fetch(connection, "orders", 1)
         assert [record.value for one in batches.parse(part.records) for record in one.records] == [b"a new key"]
-        assert read(broker, "orders") == Error.kafka_storage_error, "what was shredded stays so"
+        assert read(broker, "orders") == Error.policy_violation, "what was shredded stays so"
+
+
+def test_clients_are_told_that_a_topic_was_shredded(encrypted: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    """They would retry KAFKA_STORAGE_ERROR for ever, without a word to the application."""
+    create(encrypted, "told")
+    assert send(encrypted, "told", SECRET) == Error.none
+    alter(encrypted, "told", "shredded")
+    settings = {"bootstrap.servers": encrypted.bootstrap, "group.id": "g"}
+    consumer = Consumer(settings)
+    consumer.assign([TopicPartition("told", 0, 0)])
+    try:
+        message = consumer.poll(60)
+    finally:
+        consumer.close()
+    assert message is not None
+    assert message.error().code() == KafkaError.POLICY_VIOLATION
+
+    other = KafkaConsumer("told", bootstrap_servers=encrypted.bootstrap, auto_offset_reset="earliest")
+    with closing(other), pytest.raises(PolicyViolationError):
+        other.poll(60_000)
+
+    advice = "the topic told was shredded: .*headrace topic truncate told"
+    with (
+        Client(encrypted.bootstrap) as client,
+        pytest.raises(ConsumeFailed, match=advice),
+        client.consume("told", group="sdk") as messages,
+    ):
+        next(messages)
+    done = run_cli("consume", "told", "--from-beginning", "--bootstrap", encrypted.bootstrap)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.search(advice, done.stderr)
+    logged = [each.getMessage() for each in caplog.records if "cannot be fetched" in each.getMessage()]
+    assert len(logged) == 1, "once, though four clients have asked"
+    assert "told-0 cannot be fetched: the topic told was shredded" in logged[0]
 
 
 def test_deleting_a_topic_deletes_its_key(encrypted: Broker, data_dir: Path) -> None:

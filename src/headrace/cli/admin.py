@@ -103,6 +103,8 @@ class Admin:
         return {where.partition: self.wait(future).offset for where, future in futures.items()}
 
 
-def explain(error: KafkaError, bootstrap: str) -> str:
+def explain(error: KafkaError, bootstrap: str, *, reading: str | None = None) -> str:
     """An error of librdkafka or of a broker in words, with the command that finds out more."""
-    return unreachable_text(bootstrap) if librdkafka.is_unreachable(error) else librdkafka.explain(error, bootstrap)
+    if librdkafka.is_unreachable(error):
+        return unreachable_text(bootstrap)
+    return librdkafka.explain(error, bootstrap, reading=reading)

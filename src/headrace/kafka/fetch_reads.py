@@ -16,7 +16,7 @@ from headrace.kafka.batch_checks import BatchLimits, first_damaged
 from headrace.kafka.errors import error_code
 from headrace.kafka.fetch_sessions import PartitionKey
 from headrace.kafka.outbox import FileRange
-from headrace.model.errors import EncryptionError, NotAuthentic, StorageFailed
+from headrace.model.errors import EncryptionError, NotAuthentic, StorageFailed, TopicShredded
 from headrace.protocol.fast import FetchedPartition
 from headrace.replication.partition import Partition
 from headrace.runtime.disk import Buffer
@@ -151,7 +151,7 @@ def _unreadable(item: PartitionSlice, cut: Slice, error: OSError) -> FetchedPart
 
 
 def _undecipherable(item: PartitionSlice, error: EncryptionError) -> FetchedPartition:
-    if isinstance(error, NotAuthentic):
+    if isinstance(error, (NotAuthentic, TopicShredded)):
         _log_once(f"{item.partition} cannot be fetched: {error}")
     return FetchedPartition(item.key.partition, error_code(error).value)
 

@@ -3,6 +3,14 @@
 from dataclasses import dataclass
 
 
+def shredded_text(topic: str) -> str:
+    """Why records of a shredded topic cannot be read, and what to do."""
+    return (
+        f"the topic {topic} was shredded: what was written before that cannot be read any more. To let consumers pass "
+        f"it: headrace topic truncate {topic}"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class WrappedKey:
     """One version of a topic's data key, encrypted by a master key."""

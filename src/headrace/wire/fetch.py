@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
+from headrace.model.data_keys import shredded_text
 from headrace.protocol.codec import make
 from headrace.protocol.fetch_response import FetchedRecords, read_fetch_response
 from headrace.protocol.units import from_ms
@@ -145,7 +146,8 @@ def receive_fetch(connection: WireConnection, partition: Partition, offset: int)
     check(what, found.error_code)
     for part in found.parts:
         if (part.topic, part.partition) == partition:
-            check(what, part.error_code)
+            is_shredded = part.error_code == ErrorCode.policy_violation
+            check(what, part.error_code, shredded_text(topic) if is_shredded else None)
             return part
     raise WireError(f"{what} failed: the answer says nothing of that partition")
 

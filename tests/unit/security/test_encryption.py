@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from headrace.model.errors import DataKeyMissing, NotAuthentic, SettingsError
+from headrace.model.errors import DataKeyMissing, NotAuthentic, SettingsError, TopicShredded
 from headrace.security.encryption.batch_cipher import OVERHEAD_BYTES, BatchCipher
 from headrace.security.encryption.data_keys import UnwrappedKeys, add_version, rewrap, shred, unwrap
 from headrace.security.encryption.key_source import load_master_keys
@@ -135,7 +135,17 @@ class TestDataKeys:
         assert (keys.versions, keys.shredded_ms) == ((), 99)
         assert unwrap(keys, TOPIC, master(OLD)).is_shredded
         again = unwrap(add_version(keys, TOPIC, master(OLD), 100), TOPIC, master(OLD))
-        assert (again.current, list(again.by_version), again.is_shredded) == (2, [2], False)
+        assert (again.current, list(again.by_version), again.is_shredded, again.destroyed) == (2, [2], False, 1)
+
+    def test_what_was_shredded_is_told_from_a_key_that_another_master_key_opens(self) -> None:
+        keys = add_version(None, TOPIC, master(OLD), 12)
+        prefix, sealed = BatchCipher(unwrap(keys, TOPIC, master(OLD)), "the topic t").encrypt(b"records", b"place")
+        with pytest.raises(DataKeyMissing, match="under the master key"):
+            BatchCipher(unwrap(keys, TOPIC, master(NEW)), "the topic t").decrypt(prefix, sealed, b"place")
+        again = add_version(shred(keys, 99), TOPIC, master(OLD), 100)
+        for left in (shred(keys, 99), again):
+            with pytest.raises(TopicShredded, match="the topic t was shredded"):
+                BatchCipher(unwrap(left, TOPIC, master(NEW)), "the topic t").decrypt(prefix, sealed, b"place")
 
 
 class TestBatchCipher:

@@ -120,7 +120,7 @@ def _copy(consumer: Consumer, bootstrap: str, options: ConsumeOptions, end: dict
                     if error.code() == KafkaError._PARTITION_EOF:
                         pending.discard(message.partition())
                     elif not (options.follow and error.code() in _PASSING):
-                        raise CommandFailed(explain(error, bootstrap))
+                        raise CommandFailed(explain(error, bootstrap, reading=message.topic()))
                     continue
                 index, offset = message.partition(), message.offset()
                 if options.follow or offset < end[index]:

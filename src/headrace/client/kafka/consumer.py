@@ -121,7 +121,7 @@ class PartitionConsumer:
             self.at_end[raw.topic(), raw.partition()] = raw.offset()
             return True
         if error.fatal() or error.code() not in TRANSIENT:
-            raise ConsumeFailed(f"reading failed: {explain(error, self.bootstrap)}")
+            raise ConsumeFailed(f"reading failed: {explain(error, self.bootstrap, reading=raw.topic())}")
         if error.code() not in self._warned:
             self._warned.add(error.code())
             log.warning("reading goes on by itself after: %s", explain(error, self.bootstrap))

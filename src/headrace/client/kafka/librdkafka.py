@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException, Producer, libversion
 
 from headrace.client.errors import ClientError, ConsumeFailed, DeliveryFailed, Unreachable
+from headrace.model.data_keys import shredded_text
 
 log = logging.getLogger("headrace.client")
 
@@ -202,8 +203,11 @@ _NO_PRODUCER_ID = "idempotence PID"
 """An idempotent producer asks for an id first, which needs WRITE on some topic."""
 
 
-def explain(error: KafkaError, bootstrap: str) -> str:
-    """An error of librdkafka or of a broker in words; a broker may have added its reason to the meaning of the code."""
+def explain(error: KafkaError, bootstrap: str, *, reading: str | None = None) -> str:
+    """An error of librdkafka or of a broker in words; a broker may have added its reason to the meaning of the code.
+
+    `reading` is the topic whose fetch has failed. A fetch has no text for its reason, only a code.
+    """
     if is_unreachable(error):
         return f"no broker answers at {bootstrap}"
     text, name = str(error.str()), str(error.name())
@@ -212,6 +216,8 @@ def explain(error: KafkaError, bootstrap: str) -> str:
             f"this user may not write to any topic, or is not allowed to be an idempotent producer: "
             f"headrace acl add NAME --producer TOPIC ({name})"
         )
+    if error.code() == KafkaError.POLICY_VIOLATION and reading is not None:
+        text = shredded_text(reading)
     return text if name in text else f"{text} ({name})"
 
 

@@ -15,6 +15,8 @@
   that claims to be a replica and is not one is refused.
 - A broker that does not lead answers NOT_LEADER_OR_FOLLOWER, from v12 on with the leader's id, from v16 on also with
   its endpoint (KIP-951).
+- Records whose key was shredded are POLICY_VIOLATION, which clients do not retry; records whose key this broker lacks
+  are KAFKA_STORAGE_ERROR, which they do.
 - A request of a session ends the wait of the previous one.
 - Permissions: READ on each topic of the request and of its session, else TOPIC_AUTHORIZATION_FAILED; a forbidden topic
   is not looked up by name, an unknown id is UNKNOWN_TOPIC_ID. They are checked at each request, and again when it has

@@ -80,7 +80,10 @@ class BatchCipher:
         return self._prefix + nonce, self._key.encrypt(nonce, records, associated)
 
     def decrypt(self, prefix: bytes, encrypted: Buffer, associated: bytes) -> bytes:
-        """The records of a batch. Raises `DataKeyMissing`, and `NotAuthentic` if anything was changed."""
+        """The records of a batch.
+
+        Raises `DataKeyMissing` or `TopicShredded`, and `NotAuthentic` if anything was changed.
+        """
         key = self._known.get(prefix[:_NONCE_AT])
         if key is None:
             key = self._derive(prefix)
@@ -108,6 +111,8 @@ class BatchCipher:
             raise NotAuthentic(f"a batch of {self._where} is not encrypted in a format that is known here")
         _, version, salt = _PREFIX.unpack_from(prefix)
         data_key = self._keys.by_version.get(version)
+        if data_key is None and version <= self._keys.destroyed:
+            raise TopicShredded(f"{self._where} was shredded: what was written before that cannot be read any more")
         if data_key is None:
             problem = self._keys.problem or f"has no data key of version {version}: restore the metadata store"
             raise DataKeyMissing(f"{self._where} {problem}")

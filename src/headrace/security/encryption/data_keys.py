@@ -23,6 +23,8 @@ class UnwrappedKeys:
     """Why a key is missing, and what to do about it; empty if none is."""
     is_shredded: bool = False
     """Whether there is no key because all were destroyed."""
+    destroyed: int = 0
+    """The highest version that shredding has destroyed; 0 if the topic was never shredded."""
 
     def __repr__(self) -> str:
         return f"<UnwrappedKeys {sorted(self.by_version)}>"
@@ -68,10 +70,12 @@ def unwrap(keys: TopicDataKeys | None, topic_id: UUID, master: MasterKeys | None
         return UnwrappedKeys({}, None, f"has no data key yet: {advice}")
     if not keys.versions:
         problem = "was shredded: its data keys were destroyed, and what was written with them cannot be read any more"
-        return UnwrappedKeys({}, None, problem, is_shredded=True)
+        return UnwrappedKeys({}, None, problem, is_shredded=True, destroyed=keys.last_version)
     found: dict[int, bytes] = {}
     problem = ""
+    destroyed = 0
     if keys.shredded_ms is not None:
+        destroyed = keys.versions[0].version - 1
         problem = "was shredded, and what was written before that cannot be read any more"
     for key in keys.versions:
         known = None if master is None else master.get(key.master_key_id)
@@ -87,7 +91,7 @@ def unwrap(keys: TopicDataKeys | None, topic_id: UUID, master: MasterKeys | None
         except KeyNotUnwrapped:
             problem = f"has a data key (version {key.version}) that was changed in the metadata store: restore it"
     newest = keys.versions[-1].version
-    return UnwrappedKeys(found, newest if newest in found else None, problem)
+    return UnwrappedKeys(found, newest if newest in found else None, problem, destroyed=destroyed)
 
 
 def _context(topic_id: UUID, version: int) -> bytes:
