@@ -41,6 +41,8 @@ _CODES: Mapping[type[BaseException], ErrorCode] = {
     errors.InvalidRequiredAcks: ErrorCode.invalid_required_acks,
     errors.NotEnoughReplicas: ErrorCode.not_enough_replicas,
     errors.NotEnoughReplicasAfterAppend: ErrorCode.not_enough_replicas_after_append,
+    # To a producer: nothing was appended, try again.
+    errors.SchemasUnavailable: ErrorCode.not_enough_replicas,
     # Logs
     errors.OffsetOutOfRange: ErrorCode.offset_out_of_range,
     errors.LogClosed: ErrorCode.not_leader_or_follower,

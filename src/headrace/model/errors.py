@@ -112,6 +112,7 @@ HeadraceError
 │   ├── TelemetryTooLarge     more than telemetry.max.bytes
 │   └── InvalidMetrics        pushed metrics that cannot be read
 ├── PeerUnavailable           another broker cannot be reached, or did not respond: retry
+├── SchemasUnavailable        the leader of the schema registry did not answer in time: retry
 ├── LoginFailed               a broker refused this client's credentials
 ├── AccessError
 │   ├── UnknownUser           an unknown user, or one without this credential
@@ -396,6 +397,9 @@ class TooManyPipelines(PipelineReportError): ...
 class PeerUnavailable(HeadraceError):
     may_have_arrived = False
     """True if the other broker may have executed the request, or may still do so."""
+
+
+class SchemasUnavailable(HeadraceError): ...
 
 
 class NoBrokerReady(HeadraceError): ...

@@ -104,8 +104,13 @@ class SchemaMachine(EntryMachine):
 
     def with_digest(self, digest: str) -> list[StoredSchema]:
         """The schemas with this GUID, in any context."""
-        ids = [(context, number) for (context, each), number in self._by_digest.items() if each == digest]
+        ids = [(context, self._by_digest.get((context, digest), 0)) for context in self._highest]
         return [found[0] for key in ids if (found := [*self._by_id.get(key, {}).values()])]
+
+    def belongs(self, key: int | str, subject: str) -> bool:
+        """Whether the subject has a version with this id or GUID that is not deleted."""
+        versions = self._subjects.get(subject, {}).values()
+        return any(key == (each.id if isinstance(key, int) else each.md5) and not each.deleted for each in versions)
 
     def highest_id(self, context: str) -> int:
         return self._highest.get(context, 0)

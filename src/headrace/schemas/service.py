@@ -2,13 +2,13 @@
 
 A request to another broker is sent on to the leader, reads included: so what one broker has answered, all others know.
 The leader answers a read when everything before it is committed, and only while its lease is certain; a change when its
-own records are.
+own records are. Other parts of a broker look schemas up through `lookup`, which caches.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -35,10 +35,12 @@ from headrace.runtime.clock import Clock
 from headrace.runtime.deferred import Deferred
 from headrace.schemas.checker import SchemaChecker
 from headrace.schemas.errors import SchemaFault
+from headrace.schemas.lookup import SchemaLookup
 from headrace.schemas.machine import SchemaMachine
 from headrace.schemas.operations.all_operations import find_operation
 from headrace.schemas.operations.table import CommitChange, RegistryCall
 from headrace.schemas.requests import RegistryReply, RegistryRequest, refusal, reply
+from headrace.schemas.resolved import IdOrGuid, Membership, MembershipCall, ResolvedSchema, SchemaTextCall, resolve
 
 A = TypeVar("A")
 
@@ -50,6 +52,8 @@ _SHARD = "schemas"
 _LANE = "schemas"
 _TIMEOUT_S = 15.0
 _PATIENCE_MS = 10_000
+_LOOKUP_PATIENCE_MS = 4_000
+"""Less than a lookup waits, so that its error says why."""
 _RETRY_DELAY_S = ExponentialDelay(0.02, 0.5)
 
 
@@ -73,7 +77,9 @@ class RegistryNotReady(SchemaFault):
     code = 50003
 
 
-_decode_call = msgspec.msgpack.Decoder(RegistryForward).decode
+AnyRegistryCall = RegistryForward | MembershipCall | SchemaTextCall
+
+_decode_call: Callable[[bytes], AnyRegistryCall] = msgspec.msgpack.Decoder(AnyRegistryCall).decode
 
 
 class RegistryService:
@@ -95,6 +101,8 @@ class RegistryService:
         self._shows = shows
         self._is_certain = is_certain
         self._checker = SchemaChecker(workers)
+        self.lookup = SchemaLookup(clock, self._memberships, self._resolved)
+        """Schemas by id, from a cache."""
         self._coordinator: Coordinator[SchemaMachine] = Coordinator(
             SCHEMAS_TOPIC,
             partition_count=1,
@@ -111,44 +119,56 @@ class RegistryService:
         self._coordinator.start()
 
     async def stop(self) -> None:
+        await self.lookup.stop()
         await self._coordinator.stop()
 
     # -- on any broker
 
     async def answer(self, request: RegistryRequest, principal: str, host: str) -> RegistryReply:
         """Answer a request of a client; errors of requests are replies, too."""
+        call = RegistryForward(request.method, request.parts, request.query, request.body, principal, host)
         try:
             find_operation(request)
-            level = self._metadata.image.feature_level
-            if level < SCHEMAS_LEVEL:
-                raise UnsupportedFeature(needed("the schema registry", SCHEMAS_LEVEL, level))
-            return await self._routed(request, principal, host)
+            return await self._routed(call, RegistryReply, lambda: self._carry_out(request, principal, host))
         except SchemaFault as error:
             return refusal(error)
         except HeadraceError as error:
             return reply({"error_code": RegistryNotReady.code, "message": str(error)}, RegistryNotReady.status)
 
-    async def _routed(self, request: RegistryRequest, principal: str, host: str) -> RegistryReply:
-        """Ask the leader. While it changes, repeat what was certainly not done, and what may be done twice."""
-        deadline_ms = self._clock.monotonic_ms() + _PATIENCE_MS
+    async def _memberships(self, wanted: Sequence[Membership]) -> Sequence[bool]:
+        call = MembershipCall(tuple(wanted))
+        return await self._routed(call, list[bool], lambda: self._read_memberships(call), _LOOKUP_PATIENCE_MS)
+
+    async def _resolved(self, key: IdOrGuid) -> ResolvedSchema | None:
+        call = SchemaTextCall(key)
+        return await self._routed(call, ResolvedSchema | None, lambda: self._read_schema(call), _LOOKUP_PATIENCE_MS)
+
+    async def _routed(
+        self, call: AnyRegistryCall, kind: Any, here: Callable[[], Awaitable[A]], patience_ms: int = _PATIENCE_MS
+    ) -> A:
+        """Ask the leader, or answer `here` if it is this broker.
+
+        While it changes, repeat what was certainly not done, and what may be done twice.
+        """
+        level = self._metadata.image.feature_level
+        if level < SCHEMAS_LEVEL:
+            raise UnsupportedFeature(needed("the schema registry", SCHEMAS_LEVEL, level))
+        deadline_ms = self._clock.monotonic_ms() + patience_ms
         delays = RetryDelays(_RETRY_DELAY_S)
         while True:
             try:
                 await self._coordinator.ensure_topic()
-                return await self._on_leader(request, principal, host)
+                leader = self._coordinator.leader_for(_SHARD)
+                if self._peers is None or leader == self._metadata.broker_id:
+                    return await here()
+                answer: A = await ask(self._peers, leader, call, kind, lane=_LANE, timeout_s=_TIMEOUT_S)
+                return answer
             except (CoordinatorError, NotCoordinator, NotLeader, PeerUnavailable) as error:
                 # A registration is repeatable: the same schema gets the same id. So are settings; a deletion that was
                 # done already is refused the second time, which a client may see after a failover.
                 if self._clock.monotonic_ms() >= deadline_ms:
                     raise RegistryNotReady(f"the registry is not available now: {error}") from None
             await asyncio.sleep(delays.next())
-
-    async def _on_leader(self, request: RegistryRequest, principal: str, host: str) -> RegistryReply:
-        leader = self._coordinator.leader_for(_SHARD)
-        if self._peers is None or leader == self._metadata.broker_id:
-            return await self._carry_out(request, principal, host)
-        call = RegistryForward(request.method, request.parts, request.query, request.body, principal, host)
-        return await ask(self._peers, leader, call, RegistryReply, lane=_LANE, timeout_s=_TIMEOUT_S)
 
     # -- on the leader
 
@@ -158,8 +178,35 @@ class RegistryService:
             asked = _decode_call(call)
         except msgspec.MsgspecError as error:
             return unknown_call(str(error))
+        match asked:
+            case MembershipCall():
+                return await answer_to(lambda: self._read_memberships(asked))
+            case SchemaTextCall():
+                return await answer_to(lambda: self._read_schema(asked))
         request = RegistryRequest(asked.method, asked.parts, asked.query, asked.body)
         return await answer_to(lambda: self._carry_out(request, asked.principal, asked.host))
+
+    async def _read_memberships(self, call: MembershipCall) -> list[bool]:
+        return await self._read(lambda machine: [machine.belongs(*each) for each in call.wanted])
+
+    async def _read_schema(self, call: SchemaTextCall) -> ResolvedSchema | None:
+        return await self._read(lambda machine: resolve(machine, call.key))
+
+    async def _read(self, read: Callable[[SchemaMachine], A]) -> A:
+        shard = self._coordinator.shard(_SHARD)
+        shard.check()
+        answer = read(shard.machine)
+        await self._when_certain(shard)
+        return answer
+
+    async def _when_certain(self, shard: Shard[SchemaMachine]) -> None:
+        """Wait until what was read is committed; `NotCoordinator` if another broker may lead already."""
+        await _committed(shard.run(lambda _: Outcome((), None)))
+        self._check_lease()
+
+    def _check_lease(self) -> None:
+        if not self._is_certain():
+            raise NotCoordinator("the lease of this broker is not certain")
 
     async def _carry_out(self, request: RegistryRequest, principal: str, host: str) -> RegistryReply:
         shard = self._coordinator.shard(_SHARD)
@@ -179,9 +226,9 @@ class RegistryService:
         except SchemaFault as error:
             answer = refusal(error)
         if request.method == "GET":
-            await _committed(shard.run(lambda _: Outcome((), None)))
-        if not self._is_certain():
-            raise NotCoordinator("the lease of this broker is not certain")
+            await self._when_certain(shard)
+        else:
+            self._check_lease()
         return answer
 
 

@@ -31,7 +31,7 @@ from headrace.queues.service import ServedQueueCall
 from headrace.replication.calls import Serve, call_name, call_names, serve_unknown
 from headrace.replication.peers import BROKER_SOFTWARE
 from headrace.runtime.deferred import Deferred
-from headrace.schemas.service import RegistryForward
+from headrace.schemas.service import AnyRegistryCall
 
 if TYPE_CHECKING:
     from kio.schema.envelope.v0.request import EnvelopeRequest
@@ -45,7 +45,7 @@ _ROWS: tuple[tuple[Any, Callable[[Services], Serve]], ...] = (
     (AuditCall, lambda services: services.audit_topic.serve),
     (ForwardedCall, lambda services: partial(serve_forwarded, services)),
     (AnyPipelineCall, lambda services: services.pipelines.serve),
-    (RegistryForward, lambda services: services.registry.serve),
+    (AnyRegistryCall, lambda services: services.registry.serve),
     (MonitorCall, lambda services: services.monitor.serve),
     (ServedQueueCall, lambda services: services.queues.serve),
 )
