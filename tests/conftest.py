@@ -3,6 +3,7 @@
 import faulthandler
 import os
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -10,6 +11,9 @@ from hypothesis import HealthCheck, settings
 from headrace.testing import plugin
 
 from .leftovers import Leftovers
+
+_HERE = Path(__file__).parent
+_WITH_BROKERS = ("attacks", "faults", "interop")
 
 # A slow machine is no failure. `make test` tries the same examples every time, so that what it says depends on the code
 # alone; `make faults` takes the long profile, whose examples are new in each run.
@@ -41,6 +45,13 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """
     patience_s = 900 if hasattr(config, "workerinput") else 60
     faulthandler.dump_traceback_later(patience_s, exit=True, file=sys.__stderr__ or 2)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Keep a module's tests in one process where they share brokers: each process would start brokers of its own."""
+    folder = item.path.relative_to(_HERE).parts[0]
+    if folder in _WITH_BROKERS and item.get_closest_marker("xdist_group") is None:
+        item.add_marker(pytest.mark.xdist_group(f"{folder}/{item.path.stem}"))
 
 
 @pytest.hookimpl(trylast=True)

@@ -44,7 +44,10 @@ class Terminal:
 
     def wait_for(self, text: str, start: int = 0) -> int:
         """Where `text` ends in what was printed, once it is there."""
+        deadline_s = time.monotonic() + self._patience_s
         while (found := self.printed.find(text, start)) < 0:
+            # What is printed over and over again must not keep this waiting.
+            assert time.monotonic() < deadline_s, f"{self._where} did not print {text}, but: {self.printed[start:]}"
             assert self._read(), f"{self._where} ended and did not print {text}, but: {self.printed}"
         return found + len(text)
 

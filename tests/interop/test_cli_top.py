@@ -64,7 +64,6 @@ def test_one_picture_of_each_view(broker: Broker) -> None:
     assert "cannot be sorted by nothing: name," in run(broker, "topics", "--once", "--sort", "nothing", code=2)
 
 
-@pytest.mark.slow
 def test_on_a_terminal(broker: Broker, tmp_path: Path) -> None:
     script = f"export TERM=xterm\n{sys.executable} -m headrace top --every 0.5 --bootstrap {broker.bootstrap}"
     terminal = Terminal(script, "headrace top", tmp_path, {}, 60.0)

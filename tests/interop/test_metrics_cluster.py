@@ -11,6 +11,8 @@ from tests.scraped import Scrape, scrape
 from tests.waiting import until
 
 TOPIC, PARTITIONS, MESSAGES = "orders", 6, 600
+GROUPS = ("one", "two", "three")
+COPIED = "headrace_topic_replication_bytes"
 ALONE = "alone"
 """A topic with one replica of each partition."""
 
@@ -28,12 +30,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess
         topics = [NewTopic(TOPIC, PARTITIONS, 3), NewTopic(ALONE, 3, 1)]
         for future in admin.create_topics(topics).values():
             future.result(60)
-        producer = Producer({"bootstrap.servers": running.bootstrap})
+        producer = Producer({"bootstrap.servers": running.bootstrap, "enable.idempotence": True})
         for number in range(MESSAGES):
             producer.produce(TOPIC, str(number), partition=number % PARTITIONS)
             producer.produce(ALONE, str(number), partition=number % 3)
         assert not producer.flush(60)
-        for group in ("one", "two", "three"):
+        for group in GROUPS:
             consumer = Consumer({"bootstrap.servers": running.bootstrap, "group.id": group})
             places = [TopicPartition(TOPIC, partition, 10) for partition in range(PARTITIONS)]
             consumer.commit(offsets=places, asynchronous=False)
@@ -49,6 +51,10 @@ def summed(found: dict[int, Scrape], name: str, **labels: str) -> float:
     return sum(each.sum(name, **labels) for each in found.values())
 
 
+def summed_count(found: dict[int, Scrape], name: str, **labels: str) -> int:
+    return sum(len(each.of(name, **labels)) for each in found.values())
+
+
 def once(found: dict[int, Scrape], name: str, **labels: str) -> dict[tuple[str, ...], float]:
     """The samples of all brokers; each is exported by one of them."""
     every: dict[tuple[str, ...], float] = {}
@@ -59,8 +65,18 @@ def once(found: dict[int, Scrape], name: str, **labels: str) -> dict[tuple[str, 
     return every
 
 
-@pytest.mark.slow
+def copied_out(found: dict[int, Scrape]) -> float:
+    return summed(found, f"{COPIED}_out_total", topic=TOPIC)
+
+
+def has_every_lag(found: dict[int, Scrape]) -> bool:
+    """Coordinators have the lags of all groups once the leaders have answered them."""
+    return summed_count(found, "headrace_group_lag_seconds", topic=TOPIC) == PARTITIONS * len(GROUPS)
+
+
 def test_partitions_and_groups_count_once(cluster: ClusterProcesses) -> None:
+    cluster.await_in_sync()
+    until(lambda: has_every_lag(scrapes(cluster)))
     found = scrapes(cluster)
     offsets = once(found, "kafka_topic_partition_current_offset", topic=TOPIC)
     assert offsets == {(str(partition),): MESSAGES / PARTITIONS for partition in range(PARTITIONS)}
@@ -68,7 +84,7 @@ def test_partitions_and_groups_count_once(cluster: ClusterProcesses) -> None:
     assert once(found, "kafka_brokers") == {(): 3}
     assert len(once(found, "kafka_broker_info")) == 3
     assert summed(found, "kafka_controller_kafkacontroller_activecontrollercount") == 1
-    for group in ("one", "two", "three"):
+    for group in GROUPS:
         lags = once(found, "kafka_consumergroup_lag", consumergroup=group, topic=TOPIC)
         # Leaders on other brokers were asked.
         assert lags == {(str(partition),): MESSAGES / PARTITIONS - 10 for partition in range(PARTITIONS)}
@@ -78,9 +94,9 @@ def test_partitions_and_groups_count_once(cluster: ClusterProcesses) -> None:
         assert once(found, "kafka_consumergroup_members", consumergroup=group) == {(): 0}
     assert summed(found, "headrace_topic_messages_in_total", topic=TOPIC) == MESSAGES
     until(lambda: summed(scrapes(cluster), "headrace_follower_lag_messages") == 0)
+    until(lambda: copied_out(scrapes(cluster)) == summed(scrapes(cluster), f"{COPIED}_in_total", topic=TOPIC))
     found = scrapes(cluster)
-    copied = summed(found, "headrace_topic_replication_bytes_out_total", topic=TOPIC)
-    assert copied == summed(found, "headrace_topic_replication_bytes_in_total", topic=TOPIC)
+    copied = copied_out(found)
     assert copied >= 2 * summed(found, "headrace_topic_bytes_in_total", topic=TOPIC)
     assert summed(found, "headrace_partition_size_bytes", topic=TOPIC) == 3 * summed(
         found, "headrace_topic_bytes_in_total", topic=TOPIC

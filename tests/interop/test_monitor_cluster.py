@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from headrace import Client
-from headrace.monitor.snapshots import GroupDetail
+from headrace.monitor.snapshots import GroupDetail, GroupStat
 from headrace.testing.broker import Broker
 from headrace.testing.etcd import EtcdProcess, free_port
 from headrace.testing.process import BrokerProcess
@@ -21,7 +21,8 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPythonPartition
 from tests.monitored import ask_monitor, eventually
 
-TOPIC, PARTITIONS, GROUPS = "orders", 6, [f"group-{number}" for number in range(6)]
+TOPIC, PARTITIONS, MESSAGES = "orders", 6, 60
+GROUPS = [f"group-{number}" for number in range(6)]
 
 
 class Trio(NamedTuple):
@@ -61,6 +62,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trio]:
                 trio = Trio(first, second, third)
                 with Cluster(trio.bootstrap) as tools:
                     tools.create_topic(TOPIC, partitions=PARTITIONS)
+                with Client(trio.bootstrap) as client:
+                    for number in range(MESSAGES):
+                        client.publish(TOPIC, f"{number}", partition=number % PARTITIONS)
+                for number, group in enumerate(GROUPS):
+                    commit(trio.bootstrap, group, {part: (number + part) % 11 for part in range(PARTITIONS)})
                 yield trio
             finally:
                 third.kill()
@@ -74,6 +80,12 @@ def commit(bootstrap: str, group: str, offsets: dict[int, int]) -> None:
     consumer.close()
 
 
+def are_known(found: list[GroupStat], groups: list[str]) -> bool:
+    """Whether all `groups` are among those found, each with its lag."""
+    lags = {each.group: each.lag_messages for each in found}
+    return all(lags.get(group) is not None for group in groups)
+
+
 def detail_of(broker: Broker, group: str) -> GroupDetail:
     found = ask_monitor(broker, lambda monitor: monitor.group(group))
     assert found is not None
@@ -81,16 +93,11 @@ def detail_of(broker: Broker, group: str) -> GroupDetail:
 
 
 def test_lag_across_coordinators_and_leaders_is_that_of_kafka_clients(cluster: Trio) -> None:
-    with Client(cluster.bootstrap) as client:
-        for number in range(60):
-            client.publish(TOPIC, f"{number}", partition=number % PARTITIONS)
-    for number, group in enumerate(GROUPS):
-        commit(cluster.bootstrap, group, {partition: (number + partition) % 11 for partition in range(PARTITIONS)})
     stats = {
         each.group: each
         for each in eventually(
             lambda: ask_monitor(cluster.first, lambda monitor: monitor.groups()),
-            lambda found: len(found) == len(GROUPS) and all(each.lag_messages is not None for each in found),
+            lambda found: are_known(found, GROUPS),
         )
     }
     with Cluster(cluster.bootstrap) as tools:
@@ -152,16 +159,15 @@ def test_lag_in_seconds_is_the_age_of_the_next_record(cluster: Trio) -> None:
         consumer.close()
 
 
-@pytest.mark.slow
 def test_a_topic_has_the_figures_of_all_leaders(cluster: Trio) -> None:
     found = ask_monitor(cluster.first, lambda monitor: monitor.topic(TOPIC))
     assert found is not None
     assert [each.end_offset for each in found.partitions] == [10] * PARTITIONS
     assert {each.leader for each in found.partitions} == {1, 2, 3}
-    assert (found.stat.messages, found.stat.unknown, found.stat.replicas) == (60, 0, 3)
+    assert (found.stat.messages, found.stat.unknown, found.stat.replicas) == (MESSAGES, 0, 3)
     listed = eventually(
         lambda: {each.name: each for each in ask_monitor(cluster.second, lambda monitor: monitor.topics())},
-        lambda found: TOPIC in found and found[TOPIC].messages == 60,
+        lambda found: TOPIC in found and found[TOPIC].messages == MESSAGES,
     )
     assert listed[TOPIC].size_bytes == found.stat.size_bytes
 
@@ -210,9 +216,9 @@ def test_a_broker_that_hangs_or_dies_is_listed_without_data(cluster: Trio) -> No
     # The others have taken over its partitions and groups.
     eventually(
         lambda: ask_monitor(cluster.first, lambda monitor: monitor.topic(TOPIC)),
-        lambda found: found is not None and found.stat.unknown == 0 and found.stat.messages == 60,
+        lambda found: found is not None and found.stat.unknown == 0 and found.stat.messages == MESSAGES,
     )
     eventually(
         lambda: ask_monitor(cluster.second, lambda monitor: monitor.groups()),
-        lambda found: len(found) == len(GROUPS) + 1 and all(each.lag_messages is not None for each in found),
+        lambda found: are_known(found, GROUPS),
     )

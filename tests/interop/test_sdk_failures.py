@@ -185,7 +185,9 @@ def test_a_program_with_a_wrong_address_ends_with_a_sentence(call: str) -> None:
     nobody = f"127.0.0.1:{free_port()}"
     ended = run(f"Client(sys.argv[1]).{call}", nobody)
     assert ended.returncode == 1
-    assert f"no broker answers at {nobody} after 2.5 seconds ({nobody}: connection refused)" in ended.stderr
+    assert re.search(
+        rf"no broker answers at {nobody} after [0-9.]+ seconds \({nobody}: connection refused\)", ended.stderr
+    )
     for raw in ("rdkafka#", "[thrd:", "FAIL"):
         assert raw not in ended.stderr
 

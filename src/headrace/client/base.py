@@ -80,8 +80,9 @@ class ClientBase(Generic[StreamT]):
           brokers are asked for them.
         - `access_key`: `ID:SECRET`, an access key of the user, for queues; without it, they use the password.
         - `patience`: for how many seconds a call of a queue is retried without an answer.
-        - `connect_timeout`: `Unreachable` is raised when no broker has answered this many seconds after the first call.
-          Once one has answered, brokers that are away are waited for.
+        - `connect_timeout`: `Unreachable` is raised when no broker has taken the connection this many seconds after the
+          first call, or answered it after four times as many. Once one has answered, brokers that are away are waited
+          for.
         """
         try:
             connection = resolve_connection(

@@ -1,6 +1,7 @@
 """Single keys of a terminal, without Enter and without echo."""
 
 import os
+import re
 import select
 import sys
 import termios
@@ -20,6 +21,9 @@ _NAMES = {
     "\x1b[A": "page up",
     "\x1b[B": "page down",
 }
+
+_PIECES = re.compile(r"\x1b[\[O][0-9;]*[A-Za-z~]|.", re.DOTALL)
+"""An escape sequence, or a character: the Escape key comes alone, or before the keys that were pressed after it."""
 
 
 class Keyboard:
@@ -44,10 +48,8 @@ class Keyboard:
 
 def keys_of(text: str) -> list[str]:
     """The keys in what a terminal sends; escape sequences that are not known are left out."""
-    if text.startswith("\x1b"):
-        found = _NAMES.get(text)
-        return [found] if found is not None else []
-    return [_NAMES.get(each, each) for each in text if each.isprintable() or each in _NAMES]
+    pieces = _PIECES.findall(text)
+    return [_NAMES.get(each, each) for each in pieces if each in _NAMES or each.isprintable()]
 
 
 @contextmanager

@@ -17,6 +17,8 @@ from headrace.client.threads import DaemonThreads
 from headrace.security.tls.probe import speaks_tls
 
 TIMEOUT_S = 2.5
+ANSWER_FACTOR = 4
+"""A broker that has accepted the connection exists: it may take so many times as long to answer, for it may be busy."""
 
 _AGAIN_S = 0.1
 _MOST_ADDRESSES = 16
@@ -32,11 +34,15 @@ _MOST_ANSWER_BYTES = 1024 * 1024
 
 Address = tuple[str, int]
 Probe = Callable[[Address, float], None]
-"""Returns if the address answers; raises `OSError`, or `NotABroker`, within so many seconds."""
+"""Returns if the address answers; raises `OSError`, or `NotABroker`. The seconds are those to connect in."""
 
 
 class NotABroker(Exception):
     """The peer is not a broker: a retry cannot help."""
+
+
+class SilentBroker(OSError):
+    """The connection was accepted, but there is no answer: a retry would take as long again."""
 
 
 class FirstContact:
@@ -61,7 +67,8 @@ class FirstContact:
                 self._is_made = True
 
     def _try(self) -> None:
-        give_up_at_s = time.monotonic() + self._timeout_s
+        began_s = time.monotonic()
+        give_up_at_s = began_s + self._timeout_s
         reasons: dict[Address, str] = {}
         threads = DaemonThreads(len(self._addresses), "headrace-contact")
         try:
@@ -71,13 +78,13 @@ class FirstContact:
                 time.sleep(max(0.0, min(_AGAIN_S, give_up_at_s - time.monotonic())))
         finally:
             threads.shutdown(wait=False)
-        self._fail(reasons, f"after {self._timeout_s:g} seconds")
+        self._fail(reasons, f"after {round(time.monotonic() - began_s, 1):g} seconds")
 
     def _try_once(self, threads: DaemonThreads, reasons: dict[Address, str], left_s: float) -> bool:
         tries = {threads.submit(self._probe, each, left_s): each for each in self._addresses}
         others = 0
         try:
-            for done in as_completed(tries, timeout=left_s):
+            for done in as_completed(tries, timeout=(1 + ANSWER_FACTOR) * left_s):
                 error = done.exception()
                 if error is None:
                     return True
@@ -143,7 +150,7 @@ def connect(address: Address, timeout_s: float) -> None:
 def ask_broker(address: Address, timeout_s: float) -> None:
     """Ask which versions of the Kafka protocol it speaks, then for its metadata, for which it may require a login."""
     with socket.create_connection(address, timeout_s) as connection:
-        connection.settimeout(timeout_s)
+        connection.settimeout(ANSWER_FACTOR * timeout_s)
         if not _is_answered(connection, _API_VERSIONS):
             if speaks_tls(*address, timeout_s):
                 raise NotABroker("it expects TLS: Client(tls=True), or tls= with the CA file of its certificate")
@@ -174,6 +181,8 @@ def _received(connection: socket.socket, size: int) -> bytes:
             data = connection.recv(size - len(found))
         except ConnectionResetError:
             data = b""
+        except TimeoutError:
+            raise SilentBroker(errno.ETIMEDOUT, "it accepts connections, but does not answer") from None
         if not data:
             break
         found += data

@@ -99,6 +99,7 @@ class TestKeys:
         assert keys_of("ab\r") == ["a", "b", "enter"]
         assert keys_of("\x1b[6~") == ["page down"]
         assert keys_of("\x1b") == ["escape"]
+        assert keys_of("\x1bs\x1b[6~") == ["escape", "s", "page down"]
         assert keys_of("\x1b[1;5C") == []
         assert keys_of("\x00é") == ["é"]
 

@@ -78,7 +78,10 @@ def test_a_port_of_something_else_is_said_at_once() -> None:
 
 
 def test_a_port_that_never_answers() -> None:
-    with listening(None) as port, pytest.raises(Unreachable, match=f"127.0.0.1:{port}: no answer"):
+    with (
+        listening(None) as port,
+        pytest.raises(Unreachable, match=f"127.0.0.1:{port}: it accepts connections, but does not answer"),
+    ):
         kafka_contact(f"127.0.0.1:{port}", {}, 0.2).make()
 
 
