@@ -15,6 +15,7 @@
     /settings/groups/<name>      settings of one group
     /settings/client-metrics/<name>  a subscription to metrics of clients
     /users, /access-keys, /acls  users and their permissions: `layout_security.py`
+    /quotas/<digest>             the quotas of an entity: `layout_quotas.py`
     /data-keys/<topic id>        the wrapped data keys of a topic that is or was encrypted (see `layout_keys.py`)
     /producer-ids                the first producer id not in any block yet (see `producer_ids.py`)
 
@@ -34,6 +35,7 @@ import msgspec
 
 from headrace.cluster import layout_security
 from headrace.cluster.layout_keys import DATA_KEYS, decode_data_keys, topic_id_of
+from headrace.cluster.layout_quotas import QUOTAS, apply_quotas
 from headrace.cluster.store import Change, Snapshot
 from headrace.model.errors import StartupError
 from headrace.model.features import FIRST_LEVEL, check_readable
@@ -286,6 +288,7 @@ def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> Clus
     by_group = dict(image.settings_by_group)
     client_metrics = image.client_metrics
     security: list[Change] = []
+    quotas: list[Change] = []
     data_keys = dict(image.data_keys)
     for change in changes:
         key, value = change.key, change.value
@@ -338,6 +341,8 @@ def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> Clus
             client_metrics = {**without(client_metrics, subscription), **changed}
         elif key.startswith(layout_security.PREFIXES):
             security.append(change)
+        elif key.startswith(QUOTAS):
+            quotas.append(change)
         elif key.startswith(DATA_KEYS):
             if value is None:
                 data_keys.pop(topic_id_of(key), None)
@@ -367,6 +372,7 @@ def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> Clus
         chosen_features=cluster.features,
         features_revision=features_revision,
         security=layout_security.apply_security(image.security, security),
+        quotas=apply_quotas(image.quotas, quotas),
     )
 
 

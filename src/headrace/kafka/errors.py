@@ -133,6 +133,8 @@ _CODES: Mapping[type[BaseException], ErrorCode] = {
     errors.ClusterNotAuthorized: ErrorCode.cluster_authorization_failed,
     errors.TransactionalIdNotAuthorized: ErrorCode.transactional_id_authorization_failed,
     errors.UnsupportedFeature: ErrorCode.unsupported_version,
+    errors.InvalidQuota: ErrorCode.invalid_request,
+    errors.QuotaExceeded: ErrorCode.throttling_quota_exceeded,
     # The metadata store
     errors.StoreConflict: ErrorCode.not_controller,
     StoreUnavailable: ErrorCode.request_timed_out,

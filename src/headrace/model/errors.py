@@ -51,6 +51,9 @@ HeadraceError
 ├── StaleBrokerEpoch          a fetch of a replica whose broker has registered again since
 ├── NotEnoughReplicas         fewer replicas are in sync than min.insync.replicas
 ├── NotEnoughReplicasAfterAppend  the same, detected after the append
+├── QuotaError
+│   ├── InvalidQuota          a quota, or a question about quotas, that makes no sense
+│   └── QuotaExceeded         the client has used up its quota of changes: retry after the throttle time
 ├── InvalidRequiredAcks       acks is none of -1, 0 and 1
 ├── TransactionError
 │   ├── InvalidTransaction        the transaction's state does not allow the request
@@ -454,6 +457,15 @@ class TransactionalIdNotAuthorized(NotAuthorized): ...
 
 
 class UnsupportedFeature(HeadraceError): ...
+
+
+class QuotaError(HeadraceError): ...
+
+
+class InvalidQuota(QuotaError): ...
+
+
+class QuotaExceeded(QuotaError): ...
 
 
 class StoreConflict(HeadraceError): ...

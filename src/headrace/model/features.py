@@ -45,7 +45,8 @@ LEVELS = (
         "cleanup.policy, and storing Kafka's settings that have no effect here; the group settings "
         "share.delivery.count.limit and share.partition.max.record.locks; dead-letter topics of share groups; "
         "streams groups (KIP-1071) and their settings; users, access keys, ACLs and encryption at rest; reports "
-        "of pipelines; the schema registry; Kafka's own record formats in __consumer_offsets and __transaction_state",
+        "of pipelines; the schema registry; client quotas; Kafka's own record formats in __consumer_offsets and "
+        "__transaction_state",
         {"share.version": 2, "streams.version": 1, "transaction.version": 2},
     ),
 )
@@ -59,6 +60,8 @@ SECURITY_LEVEL = 2
 """The first level with users, access keys and ACLs: brokers of 0.1 would ignore them."""
 SCHEMAS_LEVEL = 2
 """The first level with the schema registry: to brokers of 0.1 its topic would be like any other."""
+QUOTAS_LEVEL = 2
+"""The first level with client quotas: brokers of 0.1 would not hold clients to them."""
 PIPELINES_LEVEL = 2
 """The first level with reports of pipelines: to brokers of 0.1 their topic would be like any other."""
 

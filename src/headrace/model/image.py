@@ -12,6 +12,7 @@ from headrace.model.acls import Acl
 from headrace.model.data_keys import TopicDataKeys
 from headrace.model.features import LATEST_LEVEL
 from headrace.model.ids import BrokerId, LeaderEpoch, TopicId, TopicName
+from headrace.model.quotas import ClusterQuotas
 from headrace.model.users import AccessKey, User
 
 
@@ -190,6 +191,8 @@ class ClusterImage:
     """The revision of the last change of the level or of a feature."""
     security: SecurityImage = field(default_factory=SecurityImage)
     """Replaced by another object when a user, an access key or an ACL changes, and only then."""
+    quotas: ClusterQuotas = field(default_factory=dict)
+    """Client quotas. Another object when one of them changes."""
 
     def is_alive(self, broker_id: BrokerId) -> bool:
         broker = self.brokers.get(broker_id)

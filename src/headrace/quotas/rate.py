@@ -1,0 +1,98 @@
+"""A rate over sampled windows, computed as Kafka's `Rate` and `QuotaUtils` compute it. Pure.
+
+Values are summed in samples of one window each. A sample that has had no value for all windows is emptied. The rate is
+the sum divided by the time since the start of the oldest sample, and at least by all windows but one: a client that
+has just begun may use the quota of the windows that are missing, at once.
+
+If O is the rate and T the quota over a window W, the delay X that brings O down to T is (O - T) / T * W.
+"""
+
+from math import floor
+from typing import NamedTuple
+
+_START, _LAST, _VALUE = 0, 1, 2
+
+
+class RateWindows(NamedTuple):
+    """How many windows a rate is measured over, and how long each is."""
+
+    samples: int = 11
+    window_ms: int = 1000
+
+
+class SampledRate:
+    """The rate of one client. Times are milliseconds that never go back."""
+
+    __slots__ = ("_at", "_checks_at_ms", "_oldest_ms", "_samples", "_total", "_windows")
+
+    def __init__(self, windows: RateWindows, now_ms: int) -> None:
+        self._windows = windows
+        self._samples: list[list[float]] = [[now_ms, now_ms, 0.0]]
+        self._at = 0
+        self._total = 0.0
+        """The sum of all samples, and below the start of the oldest: valid until `_checks_at_ms`."""
+        self._oldest_ms: float = now_ms
+        self._checks_at_ms: float = now_ms + windows.samples * windows.window_ms
+
+    def record(self, value: float, now_ms: int) -> None:
+        """Count a value, which may be negative to take back an earlier one."""
+        sample = self._samples[self._at]
+        if now_ms - sample[_START] >= self._windows.window_ms:
+            sample = self._advance(now_ms)
+        sample[_VALUE] += value
+        sample[_LAST] = now_ms
+        self._total += value
+
+    def measure(self, now_ms: int) -> float:
+        """The rate in units per second."""
+        if now_ms >= self._checks_at_ms:
+            self._empty_old_samples(now_ms)
+        return self._total / self.window_ms(now_ms) * 1000.0
+
+    def window_ms(self, now_ms: int) -> float:
+        """The time that the rate is measured over."""
+        if now_ms >= self._checks_at_ms:
+            self._empty_old_samples(now_ms)
+        samples, window_ms = self._windows
+        elapsed_ms = now_ms - self._oldest_ms
+        missing = samples - 1 - elapsed_ms // window_ms
+        if missing > 0:
+            elapsed_ms += missing * window_ms
+        return max(elapsed_ms, 1)
+
+    def delay_ms(self, bound: float, now_ms: int) -> int:
+        """How long to wait until the rate is within the bound, if nothing is recorded meanwhile; 0 if it is."""
+        rate = self.measure(now_ms)
+        if rate <= bound:
+            return 0
+        return rounded((rate - bound) / bound * self.window_ms(now_ms))
+
+    def _advance(self, now_ms: int) -> list[float]:
+        # One sample more than windows: the oldest may overlap the beginning of the measured time.
+        self._at = (self._at + 1) % (self._windows.samples + 1)
+        fresh: list[float] = [now_ms, now_ms, 0.0]
+        if self._at >= len(self._samples):
+            self._samples.append(fresh)
+        else:
+            self._samples[self._at] = fresh
+        self._refresh()
+        return fresh
+
+    def _empty_old_samples(self, now_ms: int) -> None:
+        expires_ms = self._windows.samples * self._windows.window_ms
+        for sample in self._samples:
+            if now_ms - sample[_LAST] >= expires_ms:
+                sample[:] = (now_ms, now_ms, 0.0)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        samples = self._samples
+        self._total = sum(sample[_VALUE] for sample in samples)
+        self._oldest_ms = min(sample[_START] for sample in samples)
+        expires_ms = self._windows.samples * self._windows.window_ms
+        self._checks_at_ms = min(sample[_LAST] for sample in samples) + expires_ms
+
+
+def rounded(ms: float) -> int:
+    """Round half up, as Java's `Math.round` does."""
+    return floor(ms + 0.5)
