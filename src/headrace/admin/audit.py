@@ -41,12 +41,17 @@ def _record(route: AdminRoute, request: AdminRequest, code: str, value: Any) -> 
     user = request.parameters.get("name")
     key_id = request.parameters.get("id") or getattr(value, "id", None)
     resource = route.needs.resource(request.parameters)
+    kind, name = resource.resource_type.name, resource.name
+    if user is not None:
+        kind, name = "USER", user
+    elif route.needs.is_of_subject:
+        kind, name = "SUBJECT", clip(request.parameters["subject"])
     request.services.security.audit.changed(
         request.subject,
         "",
         f"{route.method} {PREFIX}{route.plain_path}",
-        resource_type=resource.resource_type.name if user is None else "USER",
-        resource_name=resource.name if user is None else user,
+        resource_type=kind,
+        resource_name=name,
         operation=route.needs.operation.name,
         error=code,
         details={"key": clip(str(key_id))} if key_id else None,

@@ -18,6 +18,7 @@ from headrace.admin import (  # noqa: F401
     reassignments,
     redrives,
     session,
+    subjects,
     tail,
     topics,
     transactions,

@@ -19,6 +19,7 @@ from headrace.admin.errors import AdminError
 from headrace.admin.services import AdminServices
 from headrace.admin.sessions import Session
 from headrace.model.acls import CLUSTER_NAME, AclOperation, Resource, ResourceType
+from headrace.schemas.subjects import topic_of
 from headrace.security.subject import Subject
 
 PREFIX = "/api/v1"
@@ -52,10 +53,14 @@ class RouteNeed(NamedTuple):
     """For a queue: the actions of SQS that its policy may allow or deny."""
     prefix: str = ""
     """What the name of the resource has before the parameter."""
+    is_of_subject: bool = False
+    """The parameter names a subject of the schema registry, and the resource is its topic."""
 
     def resource(self, parameters: Mapping[str, str]) -> Resource:
-        is_cluster = self.kind is ResourceType.CLUSTER
-        return Resource(self.kind, CLUSTER_NAME if is_cluster else self.prefix + parameters.get(self.parameter, ""))
+        if self.kind is ResourceType.CLUSTER:
+            return Resource(self.kind, CLUSTER_NAME)
+        name = self.prefix + parameters.get(self.parameter, "")
+        return Resource(self.kind, topic_of(name) if self.is_of_subject else name)
 
     def __str__(self) -> str:
         """As the documentation shows it."""
@@ -64,6 +69,8 @@ class RouteNeed(NamedTuple):
         kind = "queue" if self.actions else self.kind.name.lower().replace("_", " ")
         is_listed = self.access is Access.SHOWN and self.kind is not ResourceType.CLUSTER
         where = f"each {kind} that is listed" if is_listed else f"the {kind}"
+        if self.is_of_subject:
+            where = f"the topic of {'each subject that is listed' if is_listed else 'the subject'}"
         if self.prefix and self.parameter:
             where += f" {self.prefix}{{{self.parameter}}}"
         return f"{self.operation.name} on {where}"

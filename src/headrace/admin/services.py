@@ -17,6 +17,7 @@ from headrace.monitor.monitor import Monitor
 from headrace.monitor.pipelines.service import PipelineReports
 from headrace.queues.service import QueueService
 from headrace.runtime.clock import Clock
+from headrace.schemas.service import RegistryService
 from headrace.security.authenticator import Authenticator
 from headrace.security.security import Security
 
@@ -39,6 +40,7 @@ class AdminServices:
     queues: QueueService
     queue_access: QueuePermissions
     pipelines: PipelineReports
+    registry: RegistryService
     sessions: SessionStore
     decoder: PayloadDecoder = field(default_factory=NoDecoder)
     """Decodes payloads that have a schema."""

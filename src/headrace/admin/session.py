@@ -131,5 +131,5 @@ def _info(request: AdminRequest, subject: Subject, session: Session | None) -> S
     )
 
 
-FEATURES = ["topics", "groups", "queues", "transactions", "share_groups", "cluster", "security", "live"]
+FEATURES = ["topics", "groups", "queues", "transactions", "share_groups", "schemas", "cluster", "security", "live"]
 """The parts of the dashboard that this broker has data for."""

@@ -296,6 +296,7 @@ class BrokerApp:
             services.queues,
             SqsPermissions(self._queue_access(services), services.queues),
             services.pipelines,
+            services.registry,
             SessionStore(
                 services.clock.monotonic_ms,
                 services.security.user,

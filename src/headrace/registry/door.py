@@ -17,7 +17,7 @@ from headrace.schemas.errors import SchemaFault
 from headrace.schemas.operations.all_operations import FoundOperation, find_operation
 from headrace.schemas.requests import RegistryReply, RegistryRequest, refusal, reply
 from headrace.schemas.service import RegistryService
-from headrace.schemas.subjects import name_of
+from headrace.schemas.subjects import topic_of
 from headrace.security.basic_login import MECHANISM, BasicLogin
 from headrace.security.login_queue import LoginsBusy
 from headrace.security.security import Security
@@ -60,15 +60,6 @@ class BodyTooLarge(SchemaFault):
 class Busy(SchemaFault):
     status = 503
     code = 50301
-
-
-def topic_of(subject: str) -> str:
-    """The topic whose permissions a subject has."""
-    name = name_of(subject)
-    for suffix in ("-key", "-value"):
-        if name.endswith(suffix) and len(name) > len(suffix):
-            return name.removesuffix(suffix)
-    return name
 
 
 class RegistryDoor:

@@ -82,6 +82,10 @@ class SchemaMachine(EntryMachine):
         found = self._subjects.get(subject, {})
         return {number: each for number, each in sorted(found.items()) if deleted or not each.deleted}
 
+    def has_versions(self, subject: str) -> bool:
+        """Whether a subject has versions that are not deleted."""
+        return any(not each.deleted for each in self._subjects.get(subject, {}).values())
+
     def known_versions(self, subject: str, *, deleted: bool = False) -> Versions:
         """The versions of a subject that has some; `SubjectNotFound` otherwise."""
         found = self.versions(subject, deleted=deleted)

@@ -41,6 +41,15 @@ def context_subject(subject: str) -> str | None:
     return None if context == DEFAULT_CONTEXT else f":{context}:"
 
 
+def topic_of(subject: str) -> str:
+    """The topic that a subject belongs to: it has the permissions of that topic."""
+    name = name_of(subject)
+    for suffix in ("-key", "-value"):
+        if name.endswith(suffix) and len(name) > len(suffix):
+            return name.removesuffix(suffix)
+    return name
+
+
 def check_subject(subject: str) -> str:
     """Return the subject; `InvalidSubject` if it cannot be the name of one."""
     name = name_of(subject)

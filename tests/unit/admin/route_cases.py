@@ -44,6 +44,9 @@ def prepare(broker: Broker) -> None:
     done(broker, "POST", "/queues", {"name": "jobs", "settings": {"dead.letter": "dead", "max.receives": "3"}})
     done(broker, "POST", "/queues/jobs/messages", {"body": "tea"})
     new_group(broker, "billing")
+    for fields in ("", '{"name": "sku", "type": "string", "default": ""}'):
+        schema = f'{{"type": "record", "name": "Order", "fields": [{fields}]}}'
+        done(broker, "POST", "/subjects/orders-value/versions", {"schema": schema})
 
 
 def new_group(broker: Broker, name: str = "") -> dict[str, str]:
@@ -108,6 +111,12 @@ def new_topic(broker: Broker) -> dict[str, str]:
     return {"topic": name}
 
 
+def new_subject(broker: Broker) -> dict[str, str]:
+    name = f"subject-{next(_numbers)}"
+    done(broker, "POST", f"/subjects/{name}/versions", {"schema": '"string"'})
+    return {"subject": name, "version": "1"}
+
+
 def new_key(broker: Broker) -> dict[str, str]:
     for key in done(broker, "GET", f"/users/{EVE[0]}/keys")["keys"]:
         done(broker, "DELETE", f"/users/{EVE[0]}/keys/{key['id']}")
@@ -155,6 +164,7 @@ RULE = {
 RETRY_BYTES = 13
 """The first line of a stream of events."""
 JOBS = {"queue": "jobs"}
+SUBJECT = {"subject": "orders-value", "version": "1"}
 OWNER = {"name": EVE[0], "id": "none"}
 
 CASES: dict[str, RouteCase] = {
@@ -220,6 +230,15 @@ CASES: dict[str, RouteCase] = {
     "GET /live/{view}": RouteCase({"view": "cluster"}, max_bytes=RETRY_BYTES),
     "GET /topics/{topic}/messages": RouteCase(ORDERS, query="?from=earliest&limit=2"),
     "POST /topics/{topic}/messages": RouteCase(ORDERS, body={"value": "tea"}),
+    "GET /subjects": RouteCase(),
+    "GET /subjects/{subject}": RouteCase(SUBJECT),
+    "GET /subjects/{subject}/versions/{version}": RouteCase(SUBJECT),
+    "GET /subjects/{subject}/diff": RouteCase(SUBJECT, query="?from=1&to=2"),
+    "POST /subjects/{subject}/versions": RouteCase(SUBJECT, body={"schema": '"string"'}, before=new_subject),
+    "POST /subjects/{subject}/check": RouteCase(SUBJECT, body={"schema": '"string"'}),
+    "PUT /subjects/{subject}/compatibility": RouteCase(SUBJECT, body={"level": "FULL"}),
+    "DELETE /subjects/{subject}/versions/{version}": RouteCase(SUBJECT, before=new_subject),
+    "DELETE /subjects/{subject}": RouteCase(SUBJECT, before=new_subject),
     "GET /pipelines": RouteCase(before=reporting),
     "GET /pipelines/{pipeline}": RouteCase(REVENUE, before=reporting),
     "DELETE /pipelines/{pipeline}": RouteCase(REVENUE, before=gone),

@@ -1,6 +1,6 @@
 """All operations of the registry: importing it registers them."""
 
-from headrace.schemas.operations import compatibility, schemas, settings, subjects, versions
+from headrace.schemas.operations import compatibility, schemas, settings, subjects, summaries, versions
 from headrace.schemas.operations.table import OPERATIONS, FoundOperation, RegistryOperation, find_operation
 
 __all__ = [
@@ -12,5 +12,6 @@ __all__ = [
     "schemas",
     "settings",
     "subjects",
+    "summaries",
     "versions",
 ]
