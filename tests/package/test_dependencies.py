@@ -18,7 +18,7 @@ OWN = {"headrace", "pyspark_headrace"}
 FOR_TYPES = {"_typeshed"}
 OF_USERS = {"pytest"}
 """The plugin is imported by pytest alone."""
-MODULES = {"google-re2": "re2", "PyJWT": "jwt"}
+MODULES = {"google-re2": "re2", "protobuf": "google", "PyJWT": "jwt"}
 """The module of a requirement, where its name is another."""
 
 

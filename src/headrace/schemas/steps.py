@@ -15,8 +15,8 @@ class StepLimit:
     def __init__(self, steps: int = MAX_STEPS) -> None:
         self._left = steps
 
-    def step(self, depth: int = 0) -> None:
-        self._left -= 1
+    def step(self, depth: int = 0, cost: int = 1) -> None:
+        self._left -= cost
         if self._left < 0:
             raise SchemaTooComplex("the schema is too complex: checking it takes too many steps")
         if depth > MAX_DEPTH:

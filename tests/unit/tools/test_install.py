@@ -52,7 +52,7 @@ def test_an_install_that_is_interrupted_and_repaired(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
-    assert "Installing Headrace into .venv: about 20 MB to download, 100 MB on disk." in stderr
+    assert "Installing Headrace into .venv: about 24 MB to download, 116 MB on disk." in stderr
     assert "Stopped. The next run starts the install over." in stderr
     until(lambda: not is_running(int(pid)), "the end of what pip has started")
 

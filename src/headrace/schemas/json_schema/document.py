@@ -44,6 +44,10 @@ class JsonSchemaDocument:
     root: JsonNode
     value: Any
     """The document as parsed JSON."""
+    references: Mapping[str, Any]
+    """The documents that it refers to, by name."""
+    draft: Any
+    """The specification of its draft, of `referencing`."""
 
 
 def parse_json_schema(text: str, references: Mapping[str, str] | None = None) -> JsonSchemaDocument:
@@ -54,14 +58,7 @@ def parse_json_schema(text: str, references: Mapping[str, str] | None = None) ->
     others = {name: _loaded(each) for name, each in (references or {}).items()}
     _check(value)
     draft = _specification(value)
-    root_id = str(value.get("$id", value.get("id", ""))) if isinstance(value, dict) else ""
-    registry: Any = cast(Any, referencing.Registry)(retrieve=_never_fetched)
-    for name, each in others.items():
-        resource = referencing.Resource.from_contents(each, default_specification=draft)
-        registry = registry.with_resource(name, resource)
-        if root_id and (full := urljoin(root_id, name)) != name:
-            registry = registry.with_resource(full, resource)
-    registry = registry.with_resource(root_id, referencing.Resource.from_contents(value, default_specification=draft))
+    registry, root_id = document_registry(value, others, draft)
     builder = _NodeBuilder()
     try:
         root = builder.node(value, registry.resolver(root_id), _draft_of(value, "draft-07"), 0)
@@ -71,7 +68,20 @@ def parse_json_schema(text: str, references: Mapping[str, str] | None = None) ->
             f"the reference {str(error.ref)[:200]} leads to nothing: register the document that it names, and list it "
             "in the references; remote documents are not fetched"
         ) from None
-    return JsonSchemaDocument(root, value)
+    return JsonSchemaDocument(root, value, others, draft)
+
+
+def document_registry(value: Any, references: Mapping[str, Any], draft: Any) -> tuple[Any, str]:
+    """A registry of `referencing` with a document and those that it refers to, and the address of the first."""
+    root_id = str(value.get("$id", value.get("id", ""))) if isinstance(value, dict) else ""
+    registry: Any = cast(Any, referencing.Registry)(retrieve=_never_fetched)
+    for name, each in references.items():
+        resource = referencing.Resource.from_contents(each, default_specification=draft)
+        registry = registry.with_resource(name, resource)
+        if root_id and (full := urljoin(root_id, name)) != name:
+            registry = registry.with_resource(full, resource)
+    root = referencing.Resource.from_contents(value, default_specification=draft)
+    return registry.with_resource(root_id, root), root_id
 
 
 def canonical_json_schema(document: JsonSchemaDocument) -> str:

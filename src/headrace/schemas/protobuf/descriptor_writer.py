@@ -3,7 +3,7 @@
 import base64
 from collections.abc import Iterator
 
-from headrace.schemas.protobuf.resolution import ProtobufSchema
+from headrace.schemas.protobuf.resolution import ProtobufSchema, is_enum
 from headrace.schemas.protobuf.syntax import SCALARS, ProtoEnum, ProtoField, ProtoMessage
 
 _TYPES = {
@@ -29,6 +29,11 @@ _LABELS = {"": 1, "optional": 1, "required": 2, "repeated": 3}
 
 def serialized_proto(schema: ProtobufSchema, name: str = "default.proto") -> str:
     """The compiled file in base64."""
+    return base64.b64encode(compiled_proto(schema, name)).decode()
+
+
+def compiled_proto(schema: ProtobufSchema, name: str) -> bytes:
+    """The compiled file, a `FileDescriptorProto`."""
     file = schema.file
     parts = [_text(1, name)]
     if file.package:
@@ -39,7 +44,7 @@ def serialized_proto(schema: ProtobufSchema, name: str = "default.proto") -> str
     parts += [_number(10, place) for place, (kind, _) in enumerate(file.imports) if kind == "public"]
     if file.syntax != "proto2":
         parts.append(_text(12, file.syntax))
-    return base64.b64encode(b"".join(parts)).decode()
+    return b"".join(parts)
 
 
 def _message(schema: ProtobufSchema, message: ProtoMessage, scope: str) -> bytes:
@@ -79,7 +84,7 @@ def _type(schema: ProtobufSchema, name: str, scope: str) -> Iterator[bytes]:
         return
     full = schema.find(name, scope)
     found = schema.types.get(full) if full else None
-    if isinstance(found, ProtoEnum):
+    if is_enum(schema, name, scope):
         yield _number(5, _ENUM)
     else:
         yield _number(5, _GROUP if isinstance(found, ProtoMessage) and found.is_group else _MESSAGE)

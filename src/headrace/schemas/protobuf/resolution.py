@@ -16,7 +16,8 @@ class ProtobufSchema:
     """A file with the files that it imports."""
 
     file: ProtoFile
-    imported: tuple[ProtoFile, ...] = ()
+    imported: Mapping[str, ProtoFile] = field(default_factory=dict)
+    """Those that it imports, directly or through others, by the name that they are imported by."""
     types: Mapping[str, ProtoMessage | ProtoEnum] = field(default_factory=dict)
     """By full name, those of imported files included."""
     packages: Mapping[str, str] = field(default_factory=dict)
@@ -40,7 +41,7 @@ def resolve_proto(file: ProtoFile, references: Mapping[str, ProtoFile]) -> Proto
     imported, has_provided = _imported(file, references)
     types: dict[str, ProtoMessage | ProtoEnum] = {}
     packages: dict[str, str] = {}
-    for each in (*imported, file):
+    for each in (*imported.values(), file):
         for name, type_ in each.types():
             if name in types:
                 raise InvalidSchema(f"{name} is defined twice")
@@ -58,7 +59,7 @@ def is_enum(schema: ProtobufSchema, name: str, scope: str) -> bool:
     return isinstance(schema.types[full], ProtoEnum) if full else name.lstrip(".") in _PROVIDED_ENUMS
 
 
-def _imported(file: ProtoFile, references: Mapping[str, ProtoFile]) -> tuple[tuple[ProtoFile, ...], bool]:
+def _imported(file: ProtoFile, references: Mapping[str, ProtoFile]) -> tuple[dict[str, ProtoFile], bool]:
     """The files that a file imports, directly or through others, and whether it imports a provided one."""
     found: dict[str, ProtoFile] = {}
     pending, has_provided = [name for _, name in file.imports], False
@@ -73,7 +74,7 @@ def _imported(file: ProtoFile, references: Mapping[str, ProtoFile]) -> tuple[tup
             has_provided = True
         else:
             raise InvalidSchema(f"the import {name[:200]!r} is none of the references")
-    return tuple(found.values()), has_provided
+    return found, has_provided
 
 
 def _check_field(schema: ProtobufSchema, field_: ProtoField, scope: str, has_provided: bool) -> None:

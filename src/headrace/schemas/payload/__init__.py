@@ -1,0 +1,1 @@
+"""Keys and values of messages in the wire format of schema registries: frames, and a codec for each type of schemas."""
