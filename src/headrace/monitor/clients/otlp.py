@@ -10,14 +10,13 @@ from struct import Struct
 from typing import NamedTuple
 
 from headrace.model.errors import InvalidMetrics
-from headrace.runtime.varint import INT64_BYTES, VarintTooLong, read_uvarint
+from headrace.runtime.protobuf_wire import FIXED64, MalformedMessage, WireField, wire_fields
 
 MAX_POINTS = 2_000
 MAX_NAME_CHARS = 256
 MAX_ATTRIBUTES = 16
 MAX_ATTRIBUTE_CHARS = 128
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _DOUBLE, _SIGNED, _UNSIGNED = Struct("<d"), Struct("<q"), Struct("<Q")
 _DELTA = 1
 _GAUGE, _SUM, _HISTOGRAM = 5, 7, 9
@@ -41,10 +40,6 @@ class MetricPoint(NamedTuple):
 class PushedMetrics(NamedTuple):
     points: list[MetricPoint]
     dropped: int
-
-
-Field = tuple[int, int, "int | memoryview"]
-"""Number and wire type of a field, and its value: a number, or bytes."""
 
 
 def read_metrics(data: bytes) -> PushedMetrics:
@@ -99,7 +94,7 @@ def _point(kind: int, name: str, unit: str, data: memoryview, *, is_delta: bool)
         if number == _ATTRIBUTES[kind] and isinstance(field, memoryview):
             if len(attributes) < MAX_ATTRIBUTES:
                 attributes.append(_attribute(field))
-        elif wire == _FIXED64 and isinstance(field, memoryview):
+        elif wire == FIXED64 and isinstance(field, memoryview):
             if kind == _HISTOGRAM:
                 if number == 4:
                     (count,) = _UNSIGNED.unpack(field)
@@ -131,7 +126,7 @@ def _any_value(data: memoryview) -> str:
             return _text(value, MAX_ATTRIBUTE_CHARS)
         if number in (2, 3) and isinstance(value, int):
             return str(bool(value)).lower() if number == 2 else str(_as_signed(value))
-        if number == 4 and wire == _FIXED64 and isinstance(value, memoryview):
+        if number == 4 and wire == FIXED64 and isinstance(value, memoryview):
             return str(_DOUBLE.unpack(value)[0])
     return ""
 
@@ -140,30 +135,10 @@ def _as_signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
-def _fields(data: memoryview) -> Iterator[Field]:
-    """The fields of a message. A value of fixed size is given as its bytes."""
-    at, end = 0, len(data)
+def _fields(data: memoryview) -> Iterator[WireField]:
     try:
-        while at < end:
-            tag, at = read_uvarint(data, at)
-            number, wire = tag >> 3, tag & 7
-            if wire == _VARINT:
-                value, at = read_uvarint(data, at, INT64_BYTES)
-                yield number, wire, value
-                continue
-            if wire == _BYTES:
-                size, at = read_uvarint(data, at)
-            elif wire in (_FIXED64, _FIXED32):
-                size = 8 if wire == _FIXED64 else 4
-            else:
-                raise InvalidMetrics(f"a field has the wire type {wire}, which is not known")
-            if size > end - at:
-                raise InvalidMetrics(f"a field claims {size} bytes, {end - at} are there")
-            yield number, wire, data[at : at + size]
-            at += size
-    except IndexError:
-        raise InvalidMetrics("a message ends inside a field") from None
-    except VarintTooLong as error:
+        yield from wire_fields(data)
+    except MalformedMessage as error:
         raise InvalidMetrics(str(error)) from None
 
 

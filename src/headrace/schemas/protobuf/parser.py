@@ -90,7 +90,10 @@ class _ProtoParser:
             pieces.append(unquoted(self._take().text))
         if not pieces:
             raise self._wrong(f"a string is expected, not {self._next.text[:40]!r}")
-        return "".join(pieces)
+        try:
+            return b"".join(pieces).decode()
+        except UnicodeDecodeError:
+            raise self._wrong("a string is not UTF-8") from None
 
     # -- the file
 

@@ -45,17 +45,28 @@ def proto_tokens(text: str) -> list[ProtoToken]:
     return found
 
 
-_ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|[xX]([0-9A-Fa-f]{1,2})|(.))", re.DOTALL)
-_LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_ESCAPE = re.compile(rb"\\(?:([0-7]{1,3})|[xX]([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))", re.DOTALL)
+_LETTERS = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 
 
-def unquoted(text: str) -> str:
-    """The value of a string token."""
+def unquoted(text: str) -> bytes:
+    """The value of a string token, which need not be UTF-8. Raises `InvalidSchema`."""
 
-    def replaced(match: re.Match[str]) -> str:
-        octal, hexadecimal, letter = match.groups()
+    def replaced(match: re.Match[bytes]) -> bytes:
+        octal, hexadecimal, short, long, letter = match.groups()
         if octal is not None:
-            return chr(int(octal, 8))
-        return chr(int(hexadecimal, 16)) if hexadecimal is not None else _LETTERS.get(letter, letter)
+            return bytes((int(octal, 8) & 0xFF,))
+        if hexadecimal is not None:
+            return bytes((int(hexadecimal, 16),))
+        if letter is None:
+            return _character(int(short or long, 16))
+        return _LETTERS.get(letter, letter)
 
-    return _ESCAPE.sub(replaced, text[1:-1])
+    return _ESCAPE.sub(replaced, text[1:-1].encode())
+
+
+def _character(number: int) -> bytes:
+    try:
+        return chr(number).encode()
+    except (ValueError, UnicodeEncodeError):
+        raise InvalidSchema(f"a string has the escape of {number:#x}, which is no character") from None
