@@ -82,15 +82,17 @@ class _AvroComparison:
             return found + _sizes(reader, writer, path)
         if reader.kind == "enum":
             return found + _symbols(reader, writer, path)
+        written = _written_fields(reader, writer)
         for place, field in enumerate(reader.fields):
-            found += self._field(field, writer, f"{path}/fields/{place}", depth)
+            found += self._field(field, written.get(field.name), f"{path}/fields/{place}", depth)
         return found
 
-    def _field(self, field: AvroSchemaField, writer: AvroSchemaType, path: str, depth: int) -> list[Incompatibility]:
-        written = _written_field(field, writer)
+    def _field(
+        self, field: AvroSchemaField, written: AvroSchemaField | None, path: str, depth: int
+    ) -> list[Incompatibility]:
         if written is not None:
             return self.compare(field.type, written.type, f"{path}/type", depth + 1)
-        if field.has_default or (field.type.kind == "enum" and field.type.default_symbol is not None):
+        if field.has_default:
             return []
         text = f"the field {field.name} at {path} is not in the old schema, and has no default"
         return [Incompatibility("READER_FIELD_MISSING_DEFAULT_VALUE", path, text, field.name)]
@@ -100,10 +102,19 @@ def _family(type_: AvroSchemaType) -> str:
     return "record" if type_.kind == "error" else type_.kind
 
 
-def _written_field(field: AvroSchemaField, writer: AvroSchemaType) -> AvroSchemaField | None:
-    """The writer's field of the same name, or of one of the reader's aliases."""
-    by_name = {each.name: each for each in writer.fields}
-    return next((by_name[name] for name in (field.name, *field.aliases) if name in by_name), None)
+def _written_fields(reader: AvroSchemaType, writer: AvroSchemaType) -> dict[str, AvroSchemaField]:
+    """By the reader's names: the writer's field of the same name, or of an alias that no field of the reader has.
+
+    Avro for Java also takes one field of the writer for two of the reader, but cannot read data in that way.
+    """
+    left = {each.name: each for each in writer.fields}
+    found = {each.name: left.pop(each.name) for each in reader.fields if each.name in left}
+    for field in reader.fields:
+        if field.name not in found:
+            name = next((alias for alias in field.aliases if alias in left), None)
+            if name is not None:
+                found[field.name] = left.pop(name)
+    return found
 
 
 def _mismatch(reader: AvroSchemaType, writer: AvroSchemaType, path: str) -> Incompatibility:

@@ -102,11 +102,13 @@ _RECORDS = [
     _case("an empty object is a default of a map", _A, _record(_field("a"), _field("b", _map("int"), default={}))),
     _case("a record can be a default", _A, _record(_field("a"), _field("b", _POINT, default={"x": 1}))),
     _case(
-        "an enum's own default stands in for that of its field",
+        "an enum's default is for symbols that the reader lacks, not for a field that the writer lacks",
         _A,
         _record(_field("a"), _field("b", _enum("X", "Y", default="X"))),
+        _FIELD,
+        "",
     ),
-    _case("an enum without a default does not", _A, _record(_field("a"), _field("b", _enum("X", "Y"))), _FIELD, ""),
+    _case("a field of an enum without a default", _A, _record(_field("a"), _field("b", _enum("X", "Y"))), _FIELD, ""),
     _case(
         "a default that changes is the reader's business",
         _record(_field("a", default=1)),
@@ -127,6 +129,12 @@ _RECORDS = [
         _record(_field("b", default=0, aliases=["a"])),
     ),
     _case("the own name comes before an alias", _AB, _record(_field("a"), _field("b", aliases=["a"]))),
+    _case(
+        "an alias does not find a field that the reader has under its own name",
+        _A,
+        _record(_field("a"), _field("b", aliases=["a"])),
+        _FIELD,
+    ),
     _case("an alias that no writer has finds nothing", _A, _record(_field("c", aliases=["z"])), _FIELD, _FIELD),
     _case("a field of the promoted type", _record(_field("a", "int")), _record(_field("a", "long")), "", _TYPE),
     _case(
