@@ -35,6 +35,7 @@ from headrace.kafka.departures import Departures
 from headrace.kafka.fetch_sessions import FetchSessions
 from headrace.kafka.recompression import Recompressor
 from headrace.kafka.request_meter import KafkaRequestMeter
+from headrace.kafka.schema_checks import SchemaChecks
 from headrace.kafka.services import Services
 from headrace.kafka.share_sessions import ShareSessions
 from headrace.model.errors import SettingsError, StartupError
@@ -408,6 +409,7 @@ class Node:
             expiries=Expiries(),
             workers=workers,
             recompressor=Recompressor(metadata, partitions, workers),
+            schema_checks=SchemaChecks(metadata, partitions, registry.lookup, workers),
             groups=groups,
             transactions=transactions,
             queues=queues,

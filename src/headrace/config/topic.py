@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 
 from headrace.config.kafka_only import RETIRED, TOPIC_ROWS
 from headrace.config.queue import NO_QUEUE, PREFIX, QUEUE_SETTINGS, QueueSettings, queue_settings
+from headrace.config.schema_aliases import STRATEGIES, VALIDATIONS
 from headrace.config.settings import Kind, Setting, Value, parse_all, table
 from headrace.model.errors import SettingsError
+from headrace.model.features import SCHEMAS_LEVEL
 
 _DAY_MS = 24 * 60 * 60 * 1000
 _NEVER = 2**63 - 1
@@ -47,6 +49,10 @@ class TopicSettings:
     segment_jitter_ms: int = 0
     segment_ms: int = 7 * _DAY_MS
     unclean_leader_election_enable: bool = False
+    key_schema_validation: str = "off"
+    key_subject_name_strategy: str = "TopicNameStrategy"
+    value_schema_validation: str = "off"
+    value_subject_name_strategy: str = "TopicNameStrategy"
     queue: QueueSettings = NO_QUEUE
 
     def value(self, row: Setting) -> Value:
@@ -68,12 +74,31 @@ class TopicSettings:
         return "delete" in self.cleanup_policy
 
     @property
+    def checks_schemas(self) -> bool:
+        """True if records are refused whose key or value does not fit its schema."""
+        return self.value_schema_validation != "off" or self.key_schema_validation != "off"
+
+    @property
     def flushes_before_ack(self) -> bool:
         """True if records are acknowledged and readable only when they are on disk."""
         return self.flush_policy == "ack" or self.flush_messages == 1
 
 
 _D = TopicSettings()
+
+
+def _schema_rows(part: str) -> tuple[Setting, Setting]:
+    return (
+        Setting(f"{part}.schema.validation", Kind.STRING, "off",
+                f"Whether the broker refuses records by the schema of their {part}. id: the {part} must have the id of "
+                "a schema that belongs to the subject. payload: it must also be what that schema says.",
+                choices=VALIDATIONS, level=SCHEMAS_LEVEL),
+        Setting(f"{part}.subject.name.strategy", Kind.STRING, "TopicNameStrategy",
+                f"The subject that the schema of a {part} must belong to. TopicNameStrategy: TOPIC-{part}. "
+                "RecordNameStrategy: the full name of the record. TopicRecordNameStrategy: TOPIC-NAME.",
+                choices=STRATEGIES, level=SCHEMAS_LEVEL),
+    )  # fmt: skip
+
 
 TOPIC_SETTINGS: Mapping[str, Setting] = table(
     Setting("cleanup.policy", Kind.LIST, _D.cleanup_policy,
@@ -114,6 +139,7 @@ TOPIC_SETTINGS: Mapping[str, Setting] = table(
             choices=("ack", "os"), broker_name="log.flush.policy"),
     Setting("index.interval.bytes", Kind.INT, _D.index_interval_bytes,
             "Bytes between two entries of the offset index.", 0, broker_name="log.index.interval.bytes"),
+    *_schema_rows("key"),
     Setting("max.compaction.lag.ms", Kind.LONG, _D.max_compaction_lag_ms,
             "A message is compacted after this time at the latest.", 1,
             broker_name="log.cleaner.max.compaction.lag.ms"),
@@ -153,6 +179,7 @@ TOPIC_SETTINGS: Mapping[str, Setting] = table(
     Setting("unclean.leader.election.enable", Kind.BOOLEAN, _D.unclean_leader_election_enable,
             "Always false: a leader from outside the in-sync replicas would lose acknowledged records.",
             broker_name="unclean.leader.election.enable", only_default="it loses acknowledged records"),
+    *_schema_rows("value"),
     *TOPIC_ROWS,
 )  # fmt: skip
 
@@ -182,4 +209,6 @@ def topic_settings(overrides: Mapping[str, str], defaults: TopicSettings = _D) -
         raise SettingsError("min.compaction.lag.ms is larger than max.compaction.lag.ms")
     if queue.is_queue and result.compacts:
         raise SettingsError("a queue cannot be compacted: use cleanup.policy=delete")
+    if queue.is_queue and result.checks_schemas:
+        raise SettingsError("messages of a queue are not checked: schema validation must be off")
     return result

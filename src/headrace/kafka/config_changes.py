@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from enum import IntEnum
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from headrace.config.broker import BROKER_SETTINGS
 from headrace.config.client_metrics import CLIENT_METRICS_SETTINGS
 from headrace.config.group import GROUP_SETTINGS
 from headrace.config.queue import QUEUE_SETTINGS
+from headrace.config.schema_aliases import own_name, own_value
 from headrace.config.settings import Setting
 from headrace.config.topic import TOPIC_SETTINGS
 from headrace.kafka.broker_loggers import change_levels, logger_level, logger_rows, set_levels
@@ -21,7 +23,7 @@ from headrace.kafka.config_entries import ConfigResourceType
 from headrace.kafka.config_permissions import guarded, guarded_topic, require_alter
 from headrace.kafka.dispatch import Context
 from headrace.kafka.errors import error_code, error_message
-from headrace.model.errors import HeadraceError, ProtocolError, UnknownTopic
+from headrace.model.errors import HeadraceError, ProtocolError, SettingsError, UnknownTopic
 from headrace.model.ids import TopicName
 from headrace.model.image import TopicImage
 from headrace.monitor.clients.subscriptions import subscription_of
@@ -91,7 +93,7 @@ async def _alter(ctx: Context, resource: Any, make_edit: MakeEdit, *, validate_o
         topic = existing_topic(metadata, check_name(resource.resource_name))
         settings = metadata.topic_settings(topic)
         edit = make_edit(
-            resource.configs,
+            _with_own_names(resource.configs),
             _TOPIC_ROWS,
             lambda name: _TOPIC_ROWS[name].render(settings.value(_TOPIC_ROWS[name])),
         )
@@ -119,6 +121,17 @@ async def _alter(ctx: Context, resource: Any, make_edit: MakeEdit, *, validate_o
             lambda name: BROKER_SETTINGS[name].render(metadata.settings.value(name)),
         )
         await metadata.alter_broker_settings(broker_id, guarded(ctx, edit), validate_only=validate_only)
+
+
+def _with_own_names(configs: Sequence[Any]) -> Sequence[Any]:
+    """The changes of a topic's settings by our names; two names of one setting must not contradict each other."""
+    changes: dict[str, Any] = {}
+    for config in configs:
+        value = None if config.value is None else own_value(config.name, config.value)
+        change = replace(config, name=own_name(config.name), value=value)
+        if changes.setdefault(change.name, change) != change:
+            raise SettingsError(f"{config.name} contradicts another name of {change.name}: set one of them")
+    return tuple(changes.values())
 
 
 def _alter_loggers(metadata: Metadata, resource: Any, make_edit: MakeEdit, *, validate_only: bool) -> None:

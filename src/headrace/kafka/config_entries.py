@@ -17,6 +17,7 @@ from headrace.cluster.metadata import Metadata
 from headrace.config.broker import BROKER_SETTINGS
 from headrace.config.client_metrics import CLIENT_METRICS_SETTINGS
 from headrace.config.group import GROUP_SETTINGS
+from headrace.config.schema_aliases import ALIASES
 from headrace.config.settings import Kind, Setting
 from headrace.config.topic import rows_for
 from headrace.kafka.broker_loggers import logger_level, logger_rows
@@ -73,6 +74,15 @@ class ConfigEntry(NamedTuple):
 def topic_entries(metadata: Metadata, topic: TopicImage) -> Iterator[ConfigEntry]:
     """Every setting of a topic."""
     return _entries(metadata, rows_for(topic.settings).values(), topic.settings, ConfigSource.TOPIC)
+
+
+def alias_entries(metadata: Metadata, topic: TopicImage, names: Iterable[str]) -> Iterator[ConfigEntry]:
+    """Other names of a topic's settings, for clients that ask for these: `config/schema_aliases.py`."""
+    aliases = [ALIASES[name] for name in names if name in ALIASES]
+    by_name = {entry.setting.name: entry for entry in topic_entries(metadata, topic)} if aliases else {}
+    for alias in aliases:
+        entry = by_name[alias.setting]
+        yield ConfigEntry(alias.row, False, (Synonym(alias.name, alias.shown(entry.value or ""), entry.source),))
 
 
 def group_entries(metadata: Metadata, group_id: str) -> Iterator[ConfigEntry]:

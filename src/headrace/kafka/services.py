@@ -15,6 +15,7 @@ from headrace.kafka.departures import Departures
 from headrace.kafka.fetch_sessions import FetchSessions
 from headrace.kafka.recompression import Recompressor
 from headrace.kafka.request_meter import KafkaRequestMeter
+from headrace.kafka.schema_checks import SchemaChecks
 from headrace.kafka.share_sessions import ShareSessions
 from headrace.model.ids import BrokerId
 from headrace.monitor.canary import Canary
@@ -60,6 +61,7 @@ class Services:
     workers: Executor
     """Threads for blocking work: cold reads, searches in the log, durable checkpoints."""
     recompressor: Recompressor
+    schema_checks: SchemaChecks
     groups: GroupService
     transactions: TransactionService
     queues: QueueService

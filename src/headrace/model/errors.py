@@ -154,11 +154,14 @@ class CorruptBatch(RecordError): ...
 
 
 class InvalidRecord(RecordError):
-    """`record_indexes` are the batch positions of the invalid records, if known."""
+    """`record_errors` are the batch positions of the invalid records with the reasons, if these differ."""
 
-    def __init__(self, message: str, record_indexes: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, message: str, record_indexes: tuple[int, ...] = (), record_errors: tuple[tuple[int, str], ...] = ()
+    ) -> None:
         super().__init__(message)
         self.record_indexes = record_indexes
+        self.record_errors = record_errors or tuple((index, message) for index in record_indexes)
 
 
 class InvalidTimestamp(RecordError): ...

@@ -13,6 +13,7 @@ class TopicTraffic:
         "messages_out",
         "replicated_in",
         "replicated_out",
+        "schema_refusals",
     )
 
     def __init__(self) -> None:
@@ -31,6 +32,8 @@ class TopicTraffic:
         """Bytes that this broker has fetched as a follower."""
         self.replicated_out = 0
         """Bytes that followers were sent."""
+        self.schema_refusals = 0
+        """Records that did not fit their schema, in batches that were refused for it."""
 
     def add(self, other: "TopicTraffic") -> None:
         for name in self.__slots__:

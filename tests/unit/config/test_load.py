@@ -120,8 +120,11 @@ def test_every_setting_can_be_given_as_its_own_default() -> None:
 
 def test_every_topic_setting_has_a_broker_default_and_an_attribute() -> None:
     rows = {name: row for name, row in TOPIC_SETTINGS.items() if row.has_effect}
-    # That one is for the owner of each topic to decide.
+    # These are for the owner of each topic to decide.
     of_owners = {"errors.deadletterqueue.group.enable"}
+    of_owners |= {
+        f"{part}.{name}" for part in ("key", "value") for name in ("schema.validation", "subject.name.strategy")
+    }
     assert {row.name for row in TOPIC_DEFAULTS.values() if row.has_effect} == set(rows) - of_owners
     assert {row.attribute for row in rows.values()} == (set(TopicSettings.__dataclass_fields__) - {"queue"})
 

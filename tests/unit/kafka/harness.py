@@ -28,6 +28,7 @@ from headrace.kafka.departures import Departures
 from headrace.kafka.dispatch import APIS, Context, Peer, Raw
 from headrace.kafka.fetch_sessions import FetchSessions
 from headrace.kafka.recompression import Recompressor
+from headrace.kafka.schema_checks import SchemaChecks
 from headrace.kafka.services import Services
 from headrace.kafka.share_sessions import ShareSessions
 from headrace.model.image import Endpoint
@@ -149,6 +150,13 @@ def broker(data_dir: Path, **settings: str) -> Iterator[Harness]:
                 workers=workers,
             )
         )
+        registry = RegistryService(
+            metadata=metadata,
+            partitions=partitions,
+            clock=clock,
+            workers=workers,
+            shows=lambda *_: lambda _: True,
+        )
         services = Services(
             clock=clock,
             metadata=metadata,
@@ -158,6 +166,7 @@ def broker(data_dir: Path, **settings: str) -> Iterator[Harness]:
             expiries=Expiries(),
             workers=workers,
             recompressor=Recompressor(metadata, partitions, workers),
+            schema_checks=SchemaChecks(metadata, partitions, registry.lookup, workers),
             groups=groups,
             transactions=transactions,
             queues=queues,
@@ -167,13 +176,7 @@ def broker(data_dir: Path, **settings: str) -> Iterator[Harness]:
             audit_topic=AuditTopic(metadata, partitions, None),
             canary=Canary(metadata, partitions, queues, clock, workers),
             pipelines=PipelineReports(metadata=metadata, partitions=partitions, clock=clock, workers=workers),
-            registry=RegistryService(
-                metadata=metadata,
-                partitions=partitions,
-                clock=clock,
-                workers=workers,
-                shows=lambda *_: lambda _: True,
-            ),
+            registry=registry,
             monitor=monitor,
             clients=ClientInstances(lambda: metadata.image.client_metrics),
             coordinators={0: groups.coordinator, 1: transactions.coordinator},

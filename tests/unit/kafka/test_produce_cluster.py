@@ -57,6 +57,7 @@ class Bench:
             clock=self.clock,
             partitions=self.table,
             recompressor=SimpleNamespace(is_needed=False),
+            schema_checks=SimpleNamespace(is_needed=False),
             expiries=self.expiries,
             is_certain=lambda: self.is_certain,
             metadata=SimpleNamespace(image=self.image, broker_id=ONE),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
+from headrace.config.schema_aliases import own_settings
 from headrace.kafka.config_entries import topic_entries
 from headrace.kafka.config_permissions import require_values
 from headrace.kafka.dispatch import Context, handles
@@ -80,7 +81,7 @@ def _settings(wanted: "CreatableTopic") -> dict[str, str]:
         if config.name in settings:
             raise ProtocolError(f"the setting {config.name} appears more than once")
         settings[config.name] = config.value
-    return settings
+    return own_settings(settings.items())
 
 
 def _created(ctx: Context, topic: TopicImage, *, validate_only: bool) -> "CreatableTopicResult":

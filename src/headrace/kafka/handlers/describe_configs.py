@@ -2,6 +2,7 @@
 
 - Every setting is listed, defaults included, with its source; from v3 on with its type and, if requested, its doc.
 - A list of names selects; null means all, as does an empty list, for old clients.
+- Confluent's and Redpanda's names of settings (`config/schema_aliases.py`) are shown if they are asked for.
 - Synonyms, if requested, are all sources that set the value, in order of precedence.
 - Broker "" stands for the dynamic settings of all brokers; another broker's id is INVALID_REQUEST: ask that broker.
 - Secrets are null and marked as sensitive.
@@ -13,6 +14,7 @@
 """
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
@@ -22,6 +24,7 @@ from headrace.kafka.config_changes import existing_topic, named_broker, named_gr
 from headrace.kafka.config_entries import (
     ConfigEntry,
     ConfigResourceType,
+    alias_entries,
     all_brokers_entries,
     broker_entries,
     client_metrics_entries,
@@ -81,7 +84,8 @@ def describe_configs(ctx: Context, request: "DescribeConfigsRequest") -> "Descri
 def _entries(ctx: Context, resource: "DescribeConfigsResource") -> Iterable[ConfigEntry]:
     metadata, kind = ctx.services.metadata, int(resource.resource_type)
     if kind == ConfigResourceType.TOPIC:
-        return topic_entries(metadata, existing_topic(metadata, check_name(resource.resource_name)))
+        topic = existing_topic(metadata, check_name(resource.resource_name))
+        return chain(topic_entries(metadata, topic), alias_entries(metadata, topic, resource.configuration_keys or ()))
     if kind == ConfigResourceType.GROUP:
         return group_entries(metadata, named_group(resource.resource_name))
     if kind == ConfigResourceType.BROKER_LOGGER:

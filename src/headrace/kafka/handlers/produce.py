@@ -6,6 +6,8 @@
   or at once (acks=1). acks=0 gets no answer; a failure closes the connection, the only signal such a client gets.
 - Exactly one batch of version 2 per partition. Only its header is read; on compacted topics the keys, too.
 - If the topic's `compression.type` is not `producer`, a batch in another codec is recompressed first.
+- If the topic has schema validation, batches with records that do not fit their schema are INVALID_RECORD, with the
+  reason for each such record; NOT_ENOUGH_REPLICAS while the registry cannot be asked, so that clients retry.
 - Clients cannot produce to internal topics: INVALID_TOPIC_EXCEPTION.
 - An idempotent producer's duplicate is answered with the offset of the original, when that is committed.
 - From v13 on topics are named by id.
@@ -25,7 +27,7 @@
 - No difference from Kafka; as there, a request that times out may still have been written.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
@@ -38,6 +40,7 @@ from headrace.kafka.grants import TopicGrants
 from headrace.kafka.leaders import LEADER_ERRORS, current_leader, endpoints_of
 from headrace.kafka.permissions import WRITE_TOPIC, WRITE_TRANSACTIONAL_ID, not_authorized
 from headrace.kafka.recompression import Refused
+from headrace.kafka.schema_checks import CheckedBatch
 from headrace.kafka.transaction_requests import code_for_writing, joined
 from headrace.model.errors import (
     CoordinatorError,
@@ -100,6 +103,13 @@ def produce(ctx: Context, request: ProduceRequest) -> "Result[Produced]":
     denied = None if authorizer is None else _denied(ctx, request, authorizer)
     if denied:
         request = _without_records(request, denied)
+    checks = ctx.services.schema_checks
+    if checks.is_needed and (batches := checks.concerned(request)) and not checks.pass_at_once(batches):
+        return _produce_checked(ctx, request, batches, denied)
+    return _produce_allowed(ctx, request, denied)
+
+
+def _produce_allowed(ctx: Context, request: ProduceRequest, denied: Refused | None) -> "Result[Produced]":
     recompressor = ctx.services.recompressor
     if recompressor.is_needed and recompressor.concerns(request):
         return _produce_recompressed(ctx, request, denied)
@@ -168,6 +178,16 @@ def _missing(ctx: Context, request: ProduceRequest) -> dict[ProducerIdAndEpoch, 
             if header.is_transactional and not partition.log.producers.is_open(*producer):
                 missing.setdefault(producer, []).append(partition)
     return missing
+
+
+async def _produce_checked(
+    ctx: Context, request: ProduceRequest, batches: list[CheckedBatch], denied: Refused | None
+) -> Produced | Deferred[Produced]:
+    refused = await ctx.services.schema_checks.refused(batches)
+    if refused:
+        request = _without_records(request, refused)
+    result = _produce_allowed(ctx, request, {**(denied or {}), **refused})
+    return await result if isinstance(result, Coroutine) else result
 
 
 async def _produce_recompressed(
@@ -350,13 +370,12 @@ def _check_transaction(
 
 
 def _failed(ctx: Context, topic: TopicKey, index: int, error: BaseException) -> ProducedPartition:
-    indexes: Sequence[int] = getattr(error, "record_indexes", ())
     message = error_message(error)
     code = error_code(error).value
     return ProducedPartition(
         index,
         code,
-        record_errors=tuple((at, message) for at in indexes),
+        record_errors=error.record_errors if isinstance(error, InvalidRecord) else (),
         error_message=message,
         current_leader=current_leader(ctx, topic, index) if code in LEADER_ERRORS else None,
     )

@@ -19,6 +19,9 @@ TOPIC_BYTES_OUT = counter(
     "headrace_topic_bytes_out_total", "Bytes of batches that consumers were sent; of queues the bodies.", "topic"
 )
 TOPIC_BYTES_REJECTED = counter("headrace_topic_bytes_rejected_total", "Bytes of batches that were refused.", "topic")
+TOPIC_SCHEMA_REFUSALS = counter(
+    "headrace_topic_schema_refusals_total", "Records that were refused because they do not fit their schema.", "topic"
+)
 TOPIC_REPLICATED_IN = counter(
     "headrace_topic_replication_bytes_in_total", "Bytes that followers on this broker have fetched.", "topic"
 )
@@ -32,6 +35,9 @@ MESSAGES_OUT = counter(
 )
 BYTES_OUT = counter("headrace_bytes_out_total", "Bytes that clients were sent, in all topics.")
 BYTES_REJECTED = counter("headrace_bytes_rejected_total", "Bytes of batches that were refused.")
+SCHEMA_REFUSALS = counter(
+    "headrace_schema_refusals_total", "Records that were refused because they do not fit their schema."
+)
 REPLICATED_IN = counter("headrace_replication_bytes_in_total", "Bytes that followers on this broker have fetched.")
 REPLICATED_OUT = counter(
     "headrace_replication_bytes_out_total", "Bytes that leaders on this broker have sent to followers."
@@ -43,6 +49,7 @@ _BY_TOPIC = {
     TOPIC_MESSAGES_OUT: "messages_out",
     TOPIC_BYTES_OUT: "bytes_out",
     TOPIC_BYTES_REJECTED: "bytes_rejected",
+    TOPIC_SCHEMA_REFUSALS: "schema_refusals",
     TOPIC_REPLICATED_IN: "replicated_in",
     TOPIC_REPLICATED_OUT: "replicated_out",
 }
@@ -52,6 +59,7 @@ _TOTAL = {
     MESSAGES_OUT: "messages_out",
     BYTES_OUT: "bytes_out",
     BYTES_REJECTED: "bytes_rejected",
+    SCHEMA_REFUSALS: "schema_refusals",
     REPLICATED_IN: "replicated_in",
     REPLICATED_OUT: "replicated_out",
 }

@@ -1,0 +1,218 @@
+"""Schema validation of produced batches, for topics with `key.schema.validation` or `value.schema.validation`.
+
+Only Produce to such topics uses it. A small batch whose schemas are all known to belong to its subject passes at once.
+All else waits, off the event loop: large and compressed batches are read in a worker thread, unknown schemas are looked
+up, payloads are checked in a worker thread. Meanwhile the connection begins no other request, so that the appends of a
+connection happen in the order of its requests (invariant 3).
+
+A batch is refused as a whole, with an error for each record that does not fit; other partitions are not affected. If
+the registry does not answer in time, the batch is refused with an error that clients retry.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from typing import NamedTuple, TypeVar
+
+from headrace.cluster.metadata import Metadata
+from headrace.kafka.recompression import Refused
+from headrace.model.errors import HeadraceError, InvalidRecord
+from headrace.model.image import ClusterImage
+from headrace.protocol.fast import TopicKey
+from headrace.protocol.produce_request import ProduceRequest
+from headrace.records.batch import HEADER_SIZE, BatchHeader, check_batch, read_header
+from headrace.records.compression import Codec
+from headrace.records.reader import decompressed
+from headrace.replication.partition import Partition
+from headrace.replication.partitions import PartitionTable
+from headrace.schemas.codec_cache import CodecCache, SchemaCodec
+from headrace.schemas.errors import InvalidSchema
+from headrace.schemas.lookup import SchemaLookup
+from headrace.schemas.payload.errors import InvalidPayload
+from headrace.schemas.payload.framing import SchemaKey
+from headrace.schemas.record_rules import (
+    RecordProblem,
+    SchemaRule,
+    UsedSchema,
+    ids_in,
+    record_problems,
+    rules_of,
+    used_schemas,
+)
+from headrace.schemas.resolved import IdOrGuid
+
+A = TypeVar("A")
+
+_SETTINGS = ("key.schema.validation", "value.schema.validation")
+_OFF = "off"
+_AT_ONCE_RECORDS = 1_000
+"""Uncompressed batches of up to so many records are read on the event loop: that takes less than a millisecond."""
+_MAX_AT_A_TIME = 2
+"""Batches in worker threads at the same time: flushes need threads, too, and each may decompress to a large one."""
+_MAX_SCHEMAS = 1_000
+"""Different schemas in one batch."""
+_MAX_RECORD_ERRORS = 1_000
+"""Records that are named in an answer."""
+
+
+class CheckedBatch(NamedTuple):
+    """A batch for a topic with schema validation."""
+
+    topic: TopicKey
+    partition: Partition
+    records: memoryview
+    header: BatchHeader
+    rules: tuple[SchemaRule, ...]
+
+    @property
+    def is_small(self) -> bool:
+        return self.header.codec == Codec.NONE and self.header.record_count <= _AT_ONCE_RECORDS
+
+
+class SchemaChecks:
+    def __init__(self, metadata: Metadata, partitions: PartitionTable, lookup: SchemaLookup, workers: Executor) -> None:
+        self._metadata = metadata
+        self._partitions = partitions
+        self._lookup = lookup
+        self._workers = workers
+        self._codecs = CodecCache(lookup, workers)
+        self._room = asyncio.Semaphore(_MAX_AT_A_TIME)
+        self._image: ClusterImage | None = None
+        self._is_needed = False
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether any topic has schema validation. Computed once per image."""
+        image = self._metadata.image
+        if image is not self._image:
+            self._image = image
+            self._is_needed = any(
+                topic.settings.get(name, _OFF) != _OFF for topic in image.topics.values() for name in _SETTINGS
+            )
+        return self._is_needed
+
+    def concerned(self, request: ProduceRequest) -> list[CheckedBatch]:
+        """The batches of a request that have to be checked; those that the append refuses anyway are left out."""
+        table = self._partitions
+        found: list[CheckedBatch] = []
+        for topic, partitions in request.topics:
+            for index, records in partitions:
+                try:
+                    partition = table.get(topic, index) if isinstance(topic, str) else table.by_id(topic, index)
+                except HeadraceError:
+                    continue
+                settings = partition.settings
+                if not settings.checks_schemas or records is None or not partition.is_leader:
+                    continue
+                if HEADER_SIZE <= len(records) <= settings.max_message_bytes:
+                    header = read_header(records)
+                    if header.size == len(records):
+                        rules = rules_of(partition.topic, settings)
+                        found.append(CheckedBatch(topic, partition, records, header, rules))
+        return found
+
+    def pass_at_once(self, batches: Sequence[CheckedBatch]) -> bool:
+        """Whether all batches are small, and the cache says that their schemas belong to the subjects of the topic."""
+        return all(batch.is_small and self._passes(batch) for batch in batches)
+
+    def _passes(self, batch: CheckedBatch) -> bool:
+        data = bytes(batch.records[HEADER_SIZE:])
+        for rule in batch.rules:
+            subject = rule.topic_subject
+            if rule.checks_payload or subject is None:
+                return False
+            ids = ids_in(data, batch.header, rule)
+            if ids is None or not all(self._lookup.knows(each, subject) for each in ids):
+                return False
+        return True
+
+    async def refused(self, batches: Sequence[CheckedBatch]) -> Refused:
+        """Check batches; the partitions whose batch does not pass, each with its error."""
+        errors = await asyncio.gather(*(self._error(batch) for batch in batches))
+        return {
+            (batch.topic, batch.partition.index): error
+            for batch, error in zip(batches, errors, strict=True)
+            if error is not None
+        }
+
+    async def _error(self, batch: CheckedBatch) -> HeadraceError | None:
+        try:
+            found = [await self._problems(batch, rule) for rule in batch.rules]
+            problems = sorted(each for part in found for each in part)
+            if not problems:
+                return None
+            check_batch(batch.records)
+        except HeadraceError as error:
+            return error
+        count = len({index for index, _ in problems})
+        traffic = batch.partition.traffic
+        if traffic is not None:
+            traffic.schema_refusals += count
+        first, reason = problems[0]
+        message = f"{count} of {batch.header.record_count} records do not fit; record {first}: {reason}"
+        return InvalidRecord(message, record_errors=tuple(problems[:_MAX_RECORD_ERRORS]))
+
+    async def _problems(self, batch: CheckedBatch, rule: SchemaRule) -> list[RecordProblem]:
+        used = await self._read(batch, rule, lambda data: used_schemas(data, batch.header, rule))
+        codecs: Mapping[SchemaKey, SchemaCodec | str] = {}
+        keys = {key for key, _ in used.schemas}
+        if len(keys) > _MAX_SCHEMAS:
+            raise InvalidRecord(f"the batch has {len(keys)} different schemas: send less than {_MAX_SCHEMAS} at a time")
+        if rule.checks_payload or rule.topic_subject is None:
+            codecs = dict(zip(keys, await asyncio.gather(*map(self._codec, keys)), strict=True))
+        refused = await self._refused_schemas(rule, used.schemas, codecs)
+        if not refused and used.is_whole and not rule.checks_payload:
+            return []
+        usable = {key: each.codec for key, each in codecs.items() if not isinstance(each, str)}
+        return await self._read(
+            batch,
+            rule,
+            lambda data: record_problems(data, batch.header, rule, refused, usable, time.thread_time),
+        )
+
+    async def _codec(self, key: SchemaKey) -> SchemaCodec | str:
+        """The codec of a schema, or why there is none."""
+        try:
+            found = await self._codecs.get(key)
+        except InvalidSchema as error:
+            return f"values of the schema {key} cannot be checked: {error}"
+        return f"there is no schema {key}: register it first" if found is None else found
+
+    async def _refused_schemas(
+        self, rule: SchemaRule, used: frozenset[UsedSchema], codecs: Mapping[SchemaKey, SchemaCodec | str]
+    ) -> dict[UsedSchema, str]:
+        """The schemas that do not belong to their subject, each with the reason."""
+        refused: dict[UsedSchema, str] = {}
+        asked: list[tuple[UsedSchema, str]] = []
+        for schema in used:
+            codec = codecs.get(schema[0])
+            if isinstance(codec, str):
+                refused[schema] = codec
+                continue
+            try:
+                subject = rule.topic_subject if codec is None else rule.subject_for(codec.schema, schema[1])
+            except InvalidPayload as error:
+                refused[schema] = str(error)
+                continue
+            assert subject is not None, "a rule without a subject has all codecs"
+            if not self._lookup.knows(_wanted(schema[0]), subject):
+                asked.append((schema, subject))
+        answers = await asyncio.gather(*(self._lookup.belongs(_wanted(key), subject) for (key, _), subject in asked))
+        for (schema, subject), is_member in zip(asked, answers, strict=True):
+            if not is_member:
+                refused[schema] = f"the schema {schema[0]} does not belong to the subject {subject}"
+        return refused
+
+    async def _read(self, batch: CheckedBatch, rule: SchemaRule, read: Callable[[bytes], A]) -> A:
+        """Call `read` with the decompressed records, in a worker thread unless it takes no time."""
+        if batch.is_small and not rule.checks_payload:
+            return read(decompressed(batch.records, batch.header))
+        async with self._room:
+            return await asyncio.get_running_loop().run_in_executor(
+                self._workers, lambda: read(decompressed(batch.records, batch.header))
+            )
+
+
+def _wanted(key: SchemaKey) -> IdOrGuid:
+    return key if isinstance(key, int) else str(key)

@@ -1,0 +1,188 @@
+"""How the keys and values of a topic are checked by their schemas, record by record. Pure.
+
+`used_schemas` finds the schemas of a batch, `subject_for` says which subject each must belong to, and `record_problems`
+what is wrong with each record.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from headrace.config.topic import TopicSettings
+from headrace.records.batch import BatchHeader
+from headrace.records.field_starts import START_BYTES, distinct_starts
+from headrace.records.reader import fields_in
+from headrace.schemas.parsed import ParsedSchema
+from headrace.schemas.payload.codecs import PayloadCodec
+from headrace.schemas.payload.errors import InvalidPayload, NotFramed
+from headrace.schemas.payload.framing import (
+    FIRST_MESSAGE,
+    KEY_HEADER,
+    VALUE_HEADER,
+    FramedPayload,
+    MessageIndexes,
+    SchemaKey,
+    frame_of,
+)
+from headrace.schemas.protobuf.syntax import ProtoMessage
+
+PAYLOAD_CPU_S = 5.0
+"""The CPU time that checking the values of one batch may take."""
+
+UsedSchema = tuple[SchemaKey, MessageIndexes]
+"""A schema, and for Protobuf the place of the message, if the subject depends on it."""
+RecordProblem = tuple[int, str]
+"""The index of a record in its batch, and what is wrong with it."""
+
+
+class SchemaRule(NamedTuple):
+    """How the keys or the values of a topic are checked."""
+
+    topic: str
+    is_key: bool
+    checks_payload: bool
+    strategy: str
+
+    @property
+    def part(self) -> str:
+        return "key" if self.is_key else "value"
+
+    @property
+    def topic_subject(self) -> str | None:
+        """The subject of every schema of the topic; None if it depends on the schema."""
+        return f"{self.topic}-{self.part}" if self.strategy == "TopicNameStrategy" else None
+
+    def subject_for(self, schema: ParsedSchema, indexes: MessageIndexes) -> str:
+        """The subject that a schema must belong to. Raises `InvalidPayload` if it has no name to find it by."""
+        if self.topic_subject is not None:
+            return self.topic_subject
+        name = record_name(schema, indexes)
+        if not name:
+            raise InvalidPayload(f"its schema has no name, which {self.strategy} needs")
+        return f"{self.topic}-{name}" if self.strategy == "TopicRecordNameStrategy" else name
+
+
+def rules_of(topic: str, settings: TopicSettings) -> tuple[SchemaRule, ...]:
+    """The rules of a topic, for its keys first."""
+    rules = (
+        (True, settings.key_schema_validation, settings.key_subject_name_strategy),
+        (False, settings.value_schema_validation, settings.value_subject_name_strategy),
+    )
+    return tuple(
+        SchemaRule(topic, is_key, mode == "payload", strategy) for is_key, mode, strategy in rules if mode != "off"
+    )
+
+
+def record_name(schema: ParsedSchema, indexes: MessageIndexes) -> str:
+    """The name of a record, as name strategies have it: a full name, or the title of a JSON Schema; empty without."""
+    match schema.type:
+        case "AVRO":
+            return str(schema.content.root.name)
+        case "JSON":
+            value = schema.content.value
+            return str(value.get("title", "")) if isinstance(value, dict) else ""
+    file = schema.content.file
+    messages: list[ProtoMessage] = file.messages
+    names = [file.package] if file.package else []
+    for index in indexes:
+        if not 0 <= index < len(messages):
+            raise InvalidPayload(f"its schema has no message at {list(indexes)}")
+        names.append(messages[index].name)
+        messages = messages[index].messages
+    return ".".join(names)
+
+
+def ids_in(data: bytes, header: BatchHeader, rule: SchemaRule) -> set[int] | None:
+    """The ids of all schemas of a batch, in one quick pass; None if it has to be read record by record."""
+    name = KEY_HEADER if rule.is_key else VALUE_HEADER
+    if name.encode() in data:
+        return None
+    starts = distinct_starts(data, header, is_key=rule.is_key)
+    if starts is None or any(len(start) < START_BYTES or start[0] for start in starts):
+        return None
+    return {int.from_bytes(start[1:]) for start in starts}
+
+
+class UsedSchemas(NamedTuple):
+    """The schemas of a batch, each once, and whether each record has one."""
+
+    schemas: frozenset[UsedSchema]
+    is_whole: bool
+
+
+def used_schemas(data: bytes, header: BatchHeader, rule: SchemaRule) -> UsedSchemas:
+    """Find the schemas of a batch. Raises `RecordError` if it is malformed."""
+    ids = ids_in(data, header, rule) if rule.topic_subject is not None else None
+    if ids is not None:
+        return UsedSchemas(frozenset((each, FIRST_MESSAGE) for each in ids), True)
+    found: set[UsedSchema] = set()
+    is_whole = True
+    for _, frame in _frames(data, header, rule):
+        if isinstance(frame, str):
+            is_whole = False
+        else:
+            found.add((frame.schema, _indexes(frame) if rule.topic_subject is None else FIRST_MESSAGE))
+    return UsedSchemas(frozenset(found), is_whole)
+
+
+def record_problems(
+    data: bytes,
+    header: BatchHeader,
+    rule: SchemaRule,
+    refused: Mapping[UsedSchema, str],
+    codecs: Mapping[SchemaKey, PayloadCodec],
+    cpu_s: Callable[[], float],
+) -> list[RecordProblem]:
+    """What is wrong with each record: it has no schema, one of the refused ones, or a value that does not fit it.
+
+    `refused` has the reason for each schema; values are checked if the rule says so, by `codecs`. `cpu_s` returns the
+    CPU time of this thread.
+    """
+    problems: list[RecordProblem] = []
+    until_s = cpu_s() + PAYLOAD_CPU_S
+    for index, frame in _frames(data, header, rule):
+        problem = frame if isinstance(frame, str) else _problem(frame, rule, refused, codecs)
+        if problem is not None:
+            problems.append((index, f"{rule.part}: {problem}"))
+        if rule.checks_payload and cpu_s() > until_s:
+            problems.append((index, f"checking the batch takes longer than {PAYLOAD_CPU_S:g} s: send smaller batches"))
+            break
+    return problems
+
+
+def _problem(
+    frame: FramedPayload,
+    rule: SchemaRule,
+    refused: Mapping[UsedSchema, str],
+    codecs: Mapping[SchemaKey, PayloadCodec],
+) -> str | None:
+    if refused:
+        indexes = _indexes(frame) if rule.topic_subject is None else FIRST_MESSAGE
+        if (reason := refused.get((frame.schema, indexes))) is not None:
+            return reason
+    if rule.checks_payload:
+        codec = codecs[frame.schema]
+        try:
+            place, body = frame.split(codec.type)
+            codec.check(body, place)
+        except InvalidPayload as error:
+            return str(error)
+    return None
+
+
+def _frames(data: bytes, header: BatchHeader, rule: SchemaRule) -> Iterator[tuple[int, FramedPayload | str]]:
+    """The schema and value of each record by its index, or why it has none. Nulls are left out: they need none."""
+    for index, (_, _, key, value, headers) in enumerate(fields_in(data, header)):
+        field = key if rule.is_key else value
+        if field is not None:
+            try:
+                yield index, frame_of(field, headers, is_key=rule.is_key)
+            except NotFramed as error:
+                yield index, str(error)
+
+
+def _indexes(frame: FramedPayload) -> MessageIndexes:
+    """The place of the message, if it is one of Protobuf; for other types it means nothing."""
+    try:
+        return frame.split("PROTOBUF")[0]
+    except InvalidPayload:
+        return FIRST_MESSAGE

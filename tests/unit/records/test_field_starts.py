@@ -1,0 +1,59 @@
+"""The first bytes of keys and values, against the reader that decodes records one by one."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.model.errors import RecordError
+from headrace.records.batch import HEADER_SIZE, read_header
+from headrace.records.builder import build_batch
+from headrace.records.field_starts import START_BYTES, distinct_starts
+from headrace.records.reader import Record, fields_in
+
+FIELDS = st.none() | st.binary(max_size=12) | st.builds(bytes, st.integers(60, 300))
+RECORDS = st.lists(
+    st.builds(
+        Record,
+        st.just(0),
+        st.integers(0, 2**40),
+        FIELDS,
+        FIELDS,
+        st.lists(st.tuples(st.text(max_size=5), FIELDS), max_size=2).map(tuple),
+    ),
+    min_size=1,
+    max_size=20,
+)
+
+
+def expected(records: list[Record], is_key: bool) -> set[bytes]:
+    fields = (record.key if is_key else record.value for record in records)
+    return {field[:START_BYTES] for field in fields if field is not None}
+
+
+def numbered(records: list[Record]) -> list[Record]:
+    return [record._replace(offset=offset) for offset, record in enumerate(records)]
+
+
+@given(RECORDS, st.booleans())
+def test_what_is_found_is_what_the_records_have(records: list[Record], is_key: bool) -> None:
+    batch = build_batch(numbered(records))
+    found = distinct_starts(batch[HEADER_SIZE:], read_header(batch), is_key=is_key)
+    assert found == expected(records, is_key)
+
+
+def test_long_records_are_left_to_the_other_reader() -> None:
+    batch = build_batch([Record(0, 1, None, bytes(8_200))])
+    assert distinct_starts(batch[HEADER_SIZE:], read_header(batch), is_key=False) is None
+
+
+@given(RECORDS, st.booleans(), st.integers(0, 10_000), st.integers(0, 255))
+def test_damaged_records_are_never_read_differently(records: list[Record], is_key: bool, at: int, byte: int) -> None:
+    batch = build_batch(numbered(records))
+    data = bytearray(batch[HEADER_SIZE:])
+    data[at % len(data)] = byte
+    header = read_header(batch)
+    found = distinct_starts(bytes(data), header, is_key=is_key)
+    try:
+        fields = [Record._make(each) for each in fields_in(bytes(data), header)]
+    except RecordError:
+        return
+    assert found is None or found == expected(fields, is_key)
