@@ -143,10 +143,54 @@ def report_pipeline(broker: BrokerProcess, name: str = "enrich-orders") -> None:
         graph=PipelineGraph(nodes, [*((a, b) for a, b in map(str.split, edges)), ("valid", "dead")]),
         log=[f"batch {290 + number}: {800 + number} rows in {400 + number} ms" for number in range(12)],
     )
-    url = f"{broker.http_url}/api/v1/pipelines/{name}/report"
-    call = urllib.request.Request(url, msgspec.json.encode(report), {"content-type": "application/json"})
+    post(broker, f"/api/v1/pipelines/{name}/report", report)
+
+
+def post(broker: BrokerProcess | Broker, path: str, body: Any) -> Any:
+    """A request that changes something; its answer."""
+    call = urllib.request.Request(
+        broker.http_url + path, msgspec.json.encode(body), {"content-type": "application/json"}
+    )
     with urllib.request.urlopen(call, timeout=60) as answer:
-        assert answer.status == 200
+        return json.loads(answer.read())
+
+
+SHIPMENT = [
+    {"name": "order", "type": "long"},
+    {"name": "carrier", "type": "string", "doc": "Who brings it."},
+    {"name": "weight", "type": "int", "default": 0, "doc": "In grams."},
+]
+SHIPMENT_2 = [
+    *SHIPMENT[:2],
+    {"name": "weight", "type": "long", "default": 0, "doc": "In grams."},
+    {"name": "address", "type": ["null", "com.shop.Address"], "default": None},
+]
+ADDRESS = [{"name": "street", "type": "string"}, {"name": "city", "type": "string"}]
+PAYMENT = """syntax = "proto3";
+package com.shop;
+
+message Payment {
+  string order = 1;
+  int64 cents = 2;
+}
+"""
+
+
+def avro_record(name: str, fields: list[Any]) -> str:
+    return json.dumps({"type": "record", "name": name, "namespace": "com.shop", "fields": fields})
+
+
+def register(broker: BrokerProcess | Broker, subject: str, schema: str, **more: Any) -> int:
+    """Register a schema; its id."""
+    return int(post(broker, f"/api/v1/subjects/{subject}/versions", {"schema": schema, **more})["id"])
+
+
+def register_schemas(broker: BrokerProcess | Broker, topic: str = "shipments") -> None:
+    """A subject with two versions, of which the second refers to another subject, and schemas of the other types."""
+    register(broker, f"{topic}-value", avro_record("Shipment", SHIPMENT))
+    register(broker, f"{topic}-address", avro_record("Address", ADDRESS))
+    reference = {"name": "com.shop.Address", "subject": f"{topic}-address", "version": 1}
+    register(broker, f"{topic}-value", avro_record("Shipment", SHIPMENT_2), references=[reference])
 
 
 def fill(broker: BrokerProcess) -> SampleQueues:
@@ -159,4 +203,7 @@ def fill(broker: BrokerProcess) -> SampleQueues:
     commit(broker, "billing", {("orders", 0): 10, ("orders", 1): 12, ("orders", 2): 0})
     commit(broker, "analytics", {("page-views", each): 15 for each in range(4)})
     report_pipeline(broker)
+    register_schemas(broker)
+    register(broker, "payments-value", PAYMENT, schema_type="PROTOBUF")
+    register(broker, "orders-key", json.dumps({"type": "string"}), schema_type="JSON")
     return create_queues(broker)

@@ -128,4 +128,9 @@ def test_a_read_only_dashboard_has_no_buttons_that_change(new_tab: OpenTab) -> N
         expect(page.get_by_text("read-only")).to_be_visible()
         for name in ("Produce", "Delete", "Partitions"):
             expect(page.get_by_role("button", name=name, exact=True)).to_have_count(0)
+        sample.post(broker, "/registry/subjects/seen-value/versions", {"schema": '"string"'})
+        page = tab.open("/ui/schemas/seen-value")
+        expect(page.get_by_role("region", name="Schema")).to_contain_text("string")
+        for name in ("New version", "Delete", "Compatibility"):
+            expect(page.get_by_role("button", name=name, exact=True)).to_have_count(0)
         tab.close()

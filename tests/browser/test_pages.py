@@ -23,6 +23,10 @@ PAGES = {
     "/ui/queues/jobs/dead-letters": "jobs",
     "/ui/queues/jobs/settings": "jobs",
     "/ui/transactions": "Transactions",
+    "/ui/schemas": "Schemas",
+    "/ui/schemas/shipments-value": "shipments-value",
+    "/ui/schemas/shipments-value/compare?from=1&to=2": "shipments-value",
+    "/ui/schemas/shipments-value/versions": "shipments-value",
     "/ui/pipelines": "Pipelines",
     "/ui/pipelines/enrich-orders": "enrich-orders",
     "/ui/pipelines/enrich-orders/dead-letters": "enrich-orders",
@@ -45,6 +49,7 @@ BY_COLOUR = ("color-contrast", "link-in-text-block")
 """The rules of axe that depend on the theme; by the others dark is like light."""
 DIALOGS = {
     "/ui/topics?create=1": "Create a topic",
+    "/ui/schemas?register=1": "Register a schema",
     "/ui/topics/orders/messages?from=offset&at=0&partition=0&open=0%3A0": "Partition 0, offset 0",
 }
 
@@ -82,7 +87,7 @@ def test_an_unknown_address_says_what_to_do(tab: Tab) -> None:
 
 def test_what_does_not_exist_is_said_in_words(tab: Tab) -> None:
     tab.ignores_failed_requests = True  # Its answer is 404, which the browser logs as an error.
-    for kind in ("topics", "groups", "queues", "pipelines"):
+    for kind in ("topics", "groups", "queues", "pipelines", "schemas"):
         page = tab.open(f"/ui/{kind}/absent")
         expect(page.get_by_role("main")).to_contain_text("There is nothing here")
         expect(page.get_by_role("main")).to_contain_text("absent")
@@ -101,6 +106,7 @@ def test_empty_lists_say_which_command_is_next(new_tab: OpenTab, tmp_path_factor
             "/ui/topics": "headrace topic create orders --partitions 3",
             "/ui/groups": "headrace consume orders --group billing",
             "/ui/queues": "headrace queue create jobs",
+            "/ui/schemas": "headrace schema register orders-value order.avsc",
         }.items():
             expect(tab.open(path).get_by_role("main")).to_contain_text(command)
         tab.close()

@@ -279,8 +279,7 @@ def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> Clus
     features_revision = image.features_revision
     brokers = dict(image.brokers)
     alive: list[Change] = []
-    topics = dict(image.topics)
-    are_topics_changed = False
+    topics, topic_names = dict(image.topics), dict(image.topic_names)
     partitions: list[Change] = []
     deleted = dict(image.deleted)
     for_all: Mapping[str, str] = image.broker_settings
@@ -294,11 +293,14 @@ def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> Clus
         key, value = change.key, change.value
         if key.startswith(TOPICS):
             name = TopicName(key[len(TOPICS) :])
-            are_topics_changed = True
+            before = topics.get(name)
+            if before is not None:
+                topic_names.pop(before.topic_id, None)
             if value is None:
                 topics.pop(name, None)
             else:
-                topics[name] = _newest_states(_decode_topic(name, value), topics.get(name))
+                topics[name] = _newest_states(_decode_topic(name, value), before)
+                topic_names[topics[name].topic_id] = name
         elif key.startswith(PARTITIONS):
             partitions.append(change)
         elif key.startswith(BROKERS):
@@ -350,9 +352,6 @@ def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> Clus
                 data_keys[topic_id_of(key)] = decode_data_keys(key, value)
     for change in alive:
         _put_alive(brokers, change)
-    topic_names = image.topic_names
-    if are_topics_changed:
-        topic_names = {topic.topic_id: name for name, topic in topics.items()}
     for change in partitions:
         _put_partition(topics, topic_names, change)
     return replace(

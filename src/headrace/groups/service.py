@@ -368,7 +368,7 @@ class GroupService:
         gone = {
             name: topic.topic_id
             for name, topic in old.topics.items()
-            if name not in new.topics or new.topics[name].topic_id != topic.topic_id
+            if (now := new.topics.get(name)) is not topic and (now is None or now.topic_id != topic.topic_id)
         }
         if gone:
             for shard in self.coordinator.shards():

@@ -11,6 +11,7 @@ const KINDS = [
   ["topics", "name", "topic"],
   ["groups", "group", "group"],
   ["queues", "queue", "queue"],
+  ["subjects", "subject", "schema", "schemas"],
 ];
 
 const pages = (text) =>
@@ -23,9 +24,9 @@ const pages = (text) =>
 
 async function find(text, signal) {
   const lists = await Promise.all(
-    KINDS.map(([path, field, kind]) =>
+    KINDS.map(([path, field, kind, place = path]) =>
       get(`/${path}`, { search: text, per_page: PER_KIND }, signal)
-        .then((answer) => answer.items.map((each) => ({ icon: path, label: each[field] ?? each.name, kind, href: to(path, each[field] ?? each.name) })))
+        .then((answer) => answer.items.map((each) => ({ icon: place, label: each[field] ?? each.name, kind, href: to(place, each[field] ?? each.name) })))
         .catch(() => []),
     ),
   );

@@ -13,7 +13,7 @@ import { toast, Toasts } from "./toast.js";
 
 const NAV = [
   [null, [["", "Overview", "overview"]]],
-  ["Data", [["topics", "Topics", "topics"], ["groups", "Groups", "groups"], ["queues", "Queues", "queues"], ["transactions", "Transactions", "transactions"], ["pipelines", "Pipelines", "pipelines"]]],
+  ["Data", [["topics", "Topics", "topics"], ["groups", "Groups", "groups"], ["queues", "Queues", "queues"], ["transactions", "Transactions", "transactions"], ["schemas", "Schemas", "schemas"], ["pipelines", "Pipelines", "pipelines"]]],
   ["Operate", [["cluster", "Cluster", "cluster"], ["clients", "Clients", "clients"], ["security", "Security", "security"]]],
 ];
 

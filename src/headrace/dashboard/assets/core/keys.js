@@ -10,6 +10,7 @@ export const PLACES = [
   ["g", "groups", "Groups"],
   ["q", "queues", "Queues"],
   ["x", "transactions", "Transactions"],
+  ["m", "schemas", "Schemas"],
   ["p", "pipelines", "Pipelines"],
   ["c", "cluster", "Cluster"],
   ["l", "clients", "Clients"],

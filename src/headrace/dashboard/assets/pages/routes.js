@@ -8,6 +8,8 @@ import { PipelinePage } from "./pipeline.js";
 import { PipelinesPage } from "./pipelines.js";
 import { QueuePage } from "./queue.js";
 import { QueuesPage } from "./queues.js";
+import { SchemaPage } from "./schema.js";
+import { SchemasPage } from "./schemas.js";
 import { SecurityPage } from "./security.js";
 import { TopicPage } from "./topic.js";
 import { TopicsPage } from "./topics.js";
@@ -22,6 +24,8 @@ export const ROUTES = [
   ["queues", QueuesPage],
   ["queues/:name/:tab?", QueuePage],
   ["transactions", TransactionsPage],
+  ["schemas", SchemasPage],
+  ["schemas/:name/:tab?", SchemaPage],
   ["pipelines", PipelinesPage],
   ["pipelines/:name/:tab?", PipelinePage],
   ["cluster/:tab?", ClusterPage],
