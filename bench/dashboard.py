@@ -25,6 +25,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from headrace.testing.process import BrokerProcess
 
 _TICKS_PER_S = 100
+_SETTINGS = {"num.partitions": "1", "max.partitions.per.broker": "20000"}
+"""Room for the partitions of `__consumer_offsets` besides those of the topics."""
 _SAMPLE_S = 20.0
 _AT_A_TIME = 100
 """Topics and groups that are created with one request, or at the same time."""
@@ -37,7 +39,7 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=15_000)
     wanted = parser.parse_args()
     with TemporaryDirectory() as folder:
-        broker = BrokerProcess(Path(folder) / "data", settings={"num.partitions": "1"}, log_file=Path(folder) / "log")
+        broker = BrokerProcess(Path(folder) / "data", settings=_SETTINGS, log_file=Path(folder) / "log")
         broker.start()
         try:
             if wanted.streams:

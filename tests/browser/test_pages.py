@@ -32,6 +32,7 @@ PAGES = {
     "/ui/pipelines/enrich-orders/dead-letters": "enrich-orders",
     "/ui/pipelines/enrich-orders/log": "enrich-orders",
     "/ui/clients": "Clients",
+    "/ui/clients/metrics": "Clients",
     "/ui/cluster": "Cluster",
     "/ui/cluster/reassignments": "Cluster",
     "/ui/cluster/settings?setting=retention": "Cluster",

@@ -35,7 +35,8 @@ def get(broker: BrokerProcess, path: str) -> Any:
 
 
 def clients(broker: BrokerProcess) -> dict[str, dict[str, Any]]:
-    found = json.loads(get(broker, "/api/v1/clients"))["items"]
+    """Those that push metrics."""
+    found = json.loads(get(broker, "/api/v1/client-metrics"))["items"]
     return {each["client_id"]: each for each in found}
 
 
@@ -80,7 +81,7 @@ def test_librdkafka_pushes_what_is_subscribed(broker):
         pushed = json.loads(headrace(broker, "show", "shop-producer", "--json"))
         names = {each["name"] for each in pushed["metrics"]}
         assert {name for name in names if name.startswith("org.apache.kafka.producer.")}
-        assert "shop-producer" in headrace(broker, "list")
+        assert "shop-producer" in headrace(broker, "list", "--metrics")
         text = get(broker, "/metrics")
         assert 'headrace_client_pushes_total{result="NONE"}' in text
         assert 'headrace_client_metric_clients{metric="org.apache.kafka.producer.' in text
@@ -102,3 +103,13 @@ def test_a_client_that_does_not_push_works_as_before(broker):
     producer.produce("orders", b"x")
     assert producer.flush(60) == 0
     assert "silent" not in clients(broker)
+    found = {each["client_id"]: each for each in json.loads(headrace(broker, "list", "--json"))}
+    silent = found["silent"]
+    assert silent["software"].startswith("confluent-kafka-python")
+    assert (silent["address"], silent["principal"], silent["brokers"]) == ("127.0.0.1", "User:ANONYMOUS", [0])
+    assert silent["client_instance_ids"] == []
+    assert silent["connections"] >= 1
+    assert silent["requests"] >= 2
+    assert silent["received_bytes"] > 100
+    assert silent["sent_bytes"] > 100
+    assert "silent" in headrace(broker, "list")

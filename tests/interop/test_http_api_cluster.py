@@ -70,17 +70,35 @@ def test_metrics_that_clients_push_to_another_broker(cluster: ClusterProcesses) 
     producer.list_topics(timeout=60)
 
     def seen_by(broker: int) -> Any:
-        items = done(cluster, broker, "GET", "/clients?search=pushing")["items"]
+        items = done(cluster, broker, "GET", "/client-metrics?search=pushing")["items"]
         return next((each for each in items if each["values"]), None)
 
     found = [until(partial(seen_by, broker)) for broker in (1, 2, 3)]
     assert len({(each["client_instance_id"], each["broker_id"]) for each in found}) == 1
     for broker in (1, 2, 3):
-        detail = done(cluster, broker, "GET", f"/clients/{found[0]['client_instance_id']}")
+        detail = done(cluster, broker, "GET", f"/client-metrics/{found[0]['client_instance_id']}")
         assert detail["client"]["client_id"] == "pushing"
         assert detail["metrics"]
-    status, _ = ask(cluster, 1, "GET", "/clients/none")
+    status, _ = ask(cluster, 1, "GET", "/client-metrics/none")
     assert status == 404
+
+
+def test_clients_that_are_connected_to_any_broker(cluster: ClusterProcesses) -> None:
+    done(cluster, 1, "POST", "/topics", {"name": "spread", "partitions": 3, "replicas": 1})
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "client.id": "everywhere"})
+    for partition in range(3):
+        producer.produce("spread", b"x" * 1000, partition=partition)
+    assert producer.flush(60) == 0
+    leaders = {each["leader"] for each in done(cluster, 1, "GET", "/topics/spread")["partitions"]}
+
+    def seen_by(broker: int) -> Any:
+        (found,) = done(cluster, broker, "GET", "/clients?search=everywhere")["items"] or (None,)
+        return found if found and leaders <= {*found["brokers"]} else None
+
+    found = [until(partial(seen_by, broker)) for broker in (1, 2, 3)]
+    assert all(each["connections"] >= len(leaders) and each["received_bytes"] > 3000 for each in found)
+    names = {each["software"].partition(" ")[0] for each in done(cluster, 2, "GET", "/clients?per_page=500")["items"]}
+    assert "headrace-broker" not in names
 
 
 def test_groups_that_other_brokers_coordinate(cluster: ClusterProcesses) -> None:

@@ -197,6 +197,7 @@ class BrokerApp:
         await self._listen_http(services, health, http)
         server = self._metrics.kafka_server = KafkaServer(services, self._tls)
         health.source.is_budget_used_up = lambda: server.budget.waiting_count > 0
+        services.monitor.set_connected(server.peers)
         bound = self._bound = await server.start()
         undo.push_async_callback(server.stop, self.settings.shutdown_timeout_ms / 1000)
         undo.push_async_callback(http.aclose)

@@ -146,6 +146,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._last_active_ms = self._host.now_ms()
+        if (peer := self._peer) is not None:
+            peer.received_bytes += nbytes
         if (timer := self._timer) is not None:
             timer.received_ms = self._last_active_ms
             timer.has_waited = False
@@ -177,6 +179,11 @@ class Connection(asyncio.BufferedProtocol):
     def subject(self) -> Subject:
         """The client of the connection, as far as it is known."""
         return UNKNOWN if self._peer is None else self._peer.subject
+
+    @property
+    def peer(self) -> Peer | None:
+        """The client of the connection; None before it is admitted."""
+        return self._peer
 
     @property
     def listener_name(self) -> str:
@@ -317,15 +324,18 @@ class Connection(asyncio.BufferedProtocol):
             return
         handler, read, flexible = found
         header = read_request_header(frame, flexible=flexible)
-        assert self._peer is not None
+        peer = self._peer
+        assert peer is not None
+        peer.requests += 1
+        peer.client_id = header.client_id
         if (timer := self._timer) is not None:
             turn = timer.current
             if turn is not None and turn.key == key:
                 turn.count += 1
             else:
-                turn = timer.begin(key, self._peer.is_follower)
+                turn = timer.begin(key, peer.is_follower)
             slot.turn = turn
-        self._mark.request = context = Context(header, self._peer, self._host.services)
+        self._mark.request = context = Context(header, peer, self._host.services)
         result = handler(context, read(frame, header))
         if isinstance(result, CoroutineType):
             if timer is not None and slot.turn is not None:
@@ -463,6 +473,8 @@ class Connection(asyncio.BufferedProtocol):
     def _send(self) -> None:
         """Send all answers of this turn of the event loop in one system call."""
         self._scheduled_send = None
+        if self._peer is not None:
+            self._peer.sent_bytes += self._out_bytes
         out, self._out, self._out_bytes = self._out, [], 0
         if out and self._outbox is not None and self._transport is not None:
             self._outbox.send(out)

@@ -63,6 +63,11 @@ class Peer:
     local_endpoint: Endpoint
     """The address at which this client reached this broker, which Metadata returns to it."""
     client_software: str = "unknown"
+    client_id: str | None = None
+    """That of the last request."""
+    requests: int = 0
+    received_bytes: int = 0
+    sent_bytes: int = 0
     subject: Subject = UNKNOWN
     """Who the client is; replaced when it has authenticated."""
     listener: str = ""

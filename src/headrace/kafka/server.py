@@ -5,7 +5,7 @@ import errno
 import logging
 import ssl
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -20,6 +20,7 @@ from headrace.kafka.services import Services
 from headrace.model.client_auth import ClientAuth
 from headrace.model.errors import StartupError
 from headrace.model.image import ClusterImage, Endpoint
+from headrace.replication.peers import BROKER_SOFTWARE
 from headrace.runtime.buffers import BufferPool
 from headrace.security.authenticator import Login
 from headrace.security.pending import PendingConnections
@@ -147,6 +148,13 @@ class KafkaServer:
         found = Counter({listener.name: 0 for listener in self._settings.kafka_listeners})
         found.update(connection.listener_name for connection in self._connections)
         return found
+
+    def peers(self) -> Iterator[Peer]:
+        """The clients of all open connections, without other brokers."""
+        for connection in self._connections:
+            peer = connection.peer
+            if peer is not None and peer.client_software.partition(" ")[0] != BROKER_SOFTWARE:
+                yield peer
 
     @property
     def requests_in_flight(self) -> int:

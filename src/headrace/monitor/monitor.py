@@ -9,7 +9,7 @@ the first look in a while. One topic or group by name is always current.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -26,6 +26,7 @@ from headrace.monitor.calls import (
     AskTotals,
     LedPartitions,
 )
+from headrace.monitor.clients.connected import ConnectedClient, ConnectedPeer, merged_clients
 from headrace.monitor.clients.view import ClientDetail, ClientStat
 from headrace.monitor.cluster_view import ClusterFigures
 from headrace.monitor.health.problem import HealthProblem
@@ -72,11 +73,16 @@ class Monitor:
         self._shares: Cached[SharePartitionStat] = Cached(lambda: self._gather("shares"), clock, _MAX_AGE_MS)
         self._queues = Cached(self._merge_queues, clock, _MAX_AGE_MS)
         self._transactions = Cached(self._merge_transactions, clock, _MAX_AGE_MS)
+        self._connected = Cached(self._merge_connected, clock, _MAX_AGE_MS)
         self._problems = Cached(lambda: self._gather("problems"), clock, _MAX_AGE_MS)
 
     def set_connection_count(self, count: Callable[[], int]) -> None:
         """Set where the number of open connections comes from, once there are listeners."""
         self._own.process.connections = count
+
+    def set_connected(self, peers: Callable[[], Iterable[ConnectedPeer]]) -> None:
+        """Set where the clients of open connections come from, once there are listeners."""
+        self._own.connected.peers = peers
 
     def set_loop_lag(self, worst_s: Callable[[], float]) -> None:
         """Set where the longest delay of the event loop within the last minute comes from."""
@@ -105,6 +111,7 @@ class Monitor:
             self._queues,
             self._transactions,
             self._problems,
+            self._connected,
         )
         for cached in merged:
             await cached.stop()
@@ -281,7 +288,14 @@ class Monitor:
         except (HeadraceError, ValueError):
             return merge_histories([], self._clock.wall_ms())
 
-    # -- clients that push metrics
+    # -- clients
+
+    async def connected_clients(self) -> list[ConnectedClient]:
+        """The clients that are connected to any broker."""
+        return await self._connected.get()
+
+    async def _merge_connected(self) -> list[ConnectedClient]:
+        return await merged_clients(await self._gather("connections"))
 
     async def clients(self) -> list[ClientStat]:
         """The clients that push metrics to any broker, or ask which to push."""

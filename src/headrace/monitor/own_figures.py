@@ -21,6 +21,7 @@ from headrace.monitor.calls import (
     AskTotals,
     MonitorCall,
 )
+from headrace.monitor.clients.connected import ConnectedClients
 from headrace.monitor.clients.instances import ClientInstances
 from headrace.monitor.clients.view import LocalClients
 from headrace.monitor.health.problem import HealthProblem
@@ -91,6 +92,7 @@ class OwnFigures:
         )
         self.process = LocalTotals(metadata, parts.partitions, clock, parts.workers)
         self.clients = LocalClients(parts.clients, clock, metadata.broker_id)
+        self.connected = ConnectedClients(metadata.broker_id)
         self.find_problems: Callable[[], list[HealthProblem]] = list
         """The problems that this broker sees, set once its health is checked."""
         self.sections: dict[str, Section[Any]] = {
@@ -101,6 +103,7 @@ class OwnFigures:
             "transactions": Section(self.view.transactions, clock),
             "problems": Section(self._problems, clock),
             "clients": Section(self.clients.stats, clock),
+            "connections": Section(self.connected.rows, clock),
         }
         self._sampler = Sampler(
             clock=clock,

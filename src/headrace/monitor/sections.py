@@ -8,6 +8,7 @@ import msgspec
 
 from headrace.monitor.cached import Cached
 from headrace.monitor.calls import PAGE_BYTES, PAGES_MAX, RowsPage
+from headrace.monitor.clients.connected import ConnectedClient
 from headrace.monitor.clients.view import ClientStat
 from headrace.monitor.health.problem import HealthProblem
 from headrace.monitor.loop_slices import sliced
@@ -28,6 +29,7 @@ ROW_TYPES: dict[str, type] = {
     "transactions": TransactionStat,
     "problems": HealthProblem,
     "clients": ClientStat,
+    "connections": ConnectedClient,
 }
 
 _encode = msgspec.msgpack.Encoder().encode

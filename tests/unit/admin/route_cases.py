@@ -66,7 +66,7 @@ def new_client(broker: Broker) -> dict[str, str]:
     producer.list_topics(timeout=30)
 
     def found() -> list[str]:
-        items = done(broker, "GET", f"/clients?search={name}")["items"]
+        items = done(broker, "GET", f"/client-metrics?search={name}")["items"]
         return [each["client_instance_id"] for each in items if each["client_id"] == name]
 
     return {"client_instance_id": until(found)[0]}
@@ -219,7 +219,8 @@ CASES: dict[str, RouteCase] = {
     "DELETE /queues/{queue}/redrive": RouteCase({"queue": ""}, before=new_redrive),
     "DELETE /queues/{queue}": RouteCase({"queue": ""}, before=new_queue),
     "GET /clients": RouteCase(before=new_client),
-    "GET /clients/{client_instance_id}": RouteCase({"client_instance_id": ""}, before=new_client),
+    "GET /client-metrics": RouteCase(before=new_client),
+    "GET /client-metrics/{client_instance_id}": RouteCase({"client_instance_id": ""}, before=new_client),
     "GET /client-subscriptions": RouteCase(),
     "GET /transactions": RouteCase(before=new_transaction),
     "POST /transactions/{transactional_id}/abort": RouteCase({"transactional_id": ""}, before=new_transaction),

@@ -1,4 +1,4 @@
-"""`headrace clients`: clients that push their metrics to the brokers, and subscriptions to them."""
+"""`headrace clients`: who is connected, clients that push their metrics, and subscriptions to them."""
 
 from typing import Annotated
 
@@ -7,7 +7,7 @@ import typer
 from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 
 clients_app = typer.Typer(
-    help="See the metrics that Kafka clients push to the brokers, and subscribe to them.", no_args_is_help=True
+    help="See which Kafka clients are connected, and the metrics that they push to the brokers.", no_args_is_help=True
 )
 
 _Http = Annotated[
@@ -20,17 +20,27 @@ _Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the subs
 
 
 @clients_app.command("list")
-def list_clients(as_json: AsJson = False, http: _Http = "", bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
-    """List the clients that ask which metrics to push, and what they have pushed.
+def list_clients(
+    metrics: Annotated[
+        bool, typer.Option("--metrics", help="Those that ask which metrics to push, and what they have pushed.")
+    ] = False,
+    as_json: AsJson = False,
+    http: _Http = "",
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """List the clients that are connected to the brokers: software, address, user, connections, requests and bytes.
 
     Examples:
 
     * `headrace clients list`
-    * `headrace clients list --json`
+    * `headrace clients list --metrics --json`
     """
-    from headrace.cli.clients.run import show_clients
+    from headrace.cli.clients.run import show_clients, show_pushing_clients
 
-    show_clients(bootstrap, http, as_json=as_json)
+    if metrics:
+        show_pushing_clients(bootstrap, http, as_json=as_json)
+    else:
+        show_clients(bootstrap, http, as_json=as_json)
 
 
 @clients_app.command("show")

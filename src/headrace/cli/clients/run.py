@@ -14,7 +14,27 @@ _PER_PAGE = 500
 
 
 def show_clients(bootstrap: str, http: str, *, as_json: bool) -> None:
-    found = _clients(HttpApi(bootstrap, http))
+    found = _pages(HttpApi(bootstrap, http), "/clients")
+    if as_json:
+        print_json(found)
+        return
+    heads = (
+        "CLIENT",
+        "SOFTWARE",
+        "ADDRESS",
+        "USER",
+        "LISTENER",
+        "CONNECTIONS",
+        "REQUESTS",
+        "RECEIVED",
+        "SENT",
+        "BROKERS",
+    )
+    table(None, [(head, "left") for head in heads], [_connected_row(each) for each in found])
+
+
+def show_pushing_clients(bootstrap: str, http: str, *, as_json: bool) -> None:
+    found = _pushing(HttpApi(bootstrap, http))
     if as_json:
         print_json(found)
     elif found:
@@ -27,7 +47,7 @@ def show_clients(bootstrap: str, http: str, *, as_json: bool) -> None:
 
 def show_client(bootstrap: str, http: str, client: str, *, as_json: bool) -> None:
     api = HttpApi(bootstrap, http)
-    found = api.get(f"/clients/{quote(_instance_id(api, client), safe='')}")
+    found = api.get(f"/client-metrics/{quote(_instance_id(api, client), safe='')}")
     if as_json:
         print_json(found)
         return
@@ -74,11 +94,16 @@ def _alter(bootstrap: str, name: str, changes: dict[str, str | None]) -> None:
             raise CommandFailed(f"nothing was changed: {str(error).partition(': ')[2] or error}") from None
 
 
-def _clients(api: HttpApi) -> list[dict[str, Any]]:
+def _pushing(api: HttpApi) -> list[dict[str, Any]]:
+    return _pages(api, "/client-metrics")
+
+
+def _pages(api: HttpApi, path: str) -> list[dict[str, Any]]:
+    """All items of a list."""
     found: list[dict[str, Any]] = []
     page = 1
     while True:
-        answer = api.get(f"/clients?per_page={_PER_PAGE}&page={page}")
+        answer = api.get(f"{path}?per_page={_PER_PAGE}&page={page}")
         found += answer["items"]
         if len(found) >= answer["total"] or not answer["items"]:
             return found
@@ -87,15 +112,32 @@ def _clients(api: HttpApi) -> list[dict[str, Any]]:
 
 def _instance_id(api: HttpApi, client: str) -> str:
     """The instance id of a client that is named by that or by its client id."""
-    known = _clients(api)
+    known = _pushing(api)
     if any(each["client_instance_id"] == client for each in known):
         return client
     of_name = [each["client_instance_id"] for each in known if each["client_id"] == client]
     if not of_name:
-        raise CommandFailed(f"no client {client} has pushed lately; `headrace clients list` shows those that have")
+        raise CommandFailed(
+            f"no client {client} has pushed lately; `headrace clients list --metrics` shows those that have"
+        )
     if len(of_name) > 1:
         raise CommandFailed(f"{len(of_name)} clients have the client id {client}: name one of {', '.join(of_name)}")
     return str(of_name[0])
+
+
+def _connected_row(each: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        each["client_id"],
+        each["software"],
+        each["address"],
+        each["principal"],
+        each["listener"],
+        f"{each['connections']:,}",
+        f"{each['requests']:,}",
+        human_bytes(each["received_bytes"]),
+        human_bytes(each["sent_bytes"]),
+        ", ".join(map(str, each["brokers"])),
+    )
 
 
 def _row(each: dict[str, Any]) -> tuple[str, ...]:

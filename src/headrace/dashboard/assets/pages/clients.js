@@ -1,4 +1,4 @@
-/** Clients that push metrics to the brokers (KIP-714), and what each one has pushed last. */
+/** Clients that are connected, those that push metrics to the brokers (KIP-714), and what each one has pushed last. */
 import { html } from "../core/html.js";
 import { part } from "../core/api.js";
 import { bytes, coarse, count, short } from "../core/format.js";
@@ -8,10 +8,30 @@ import { PageHead } from "../components/page.js";
 import { Card, Facts } from "../components/stat.js";
 import { Empty, Loaded } from "../components/states.js";
 import { DataTable, ListTable } from "../components/table.js";
+import { Tabs } from "../components/tabs.js";
 
 const heard = (row) => `${coarse(row.heard_ms_ago / 1000)} ago`;
 
-const COLUMNS = [
+const CONNECTED = [
+  {
+    key: "client",
+    label: "Client",
+    name: true,
+    sort: "client_id",
+    cell: (row) => html`<div class="truncate" title=${row.client_id}>${row.client_id || "no client id"}</div><div class="tiny muted">${row.software}</div>`,
+  },
+  { key: "address", label: "Address", sort: "address", cell: (row) => html`<code>${row.address}</code>` },
+  { key: "principal", label: "User", sort: "principal", cell: (row) => row.principal.replace(/^User:/, "") },
+  { key: "listener", label: "Listener", phone: false, sort: "listener", cell: (row) => row.listener },
+  { key: "connections", label: "Connections", end: true, sort: "connections", cell: (row) => count(row.connections) },
+  { key: "requests", label: "Requests", end: true, sort: "requests", cell: (row) => count(row.requests) },
+  { key: "received", label: "Received", end: true, sort: "received_bytes", cell: (row) => bytes(row.received_bytes) },
+  { key: "sent", label: "Sent", end: true, sort: "sent_bytes", cell: (row) => bytes(row.sent_bytes) },
+  { key: "brokers", label: "Brokers", end: true, phone: false, cell: (row) => row.brokers.join(", ") },
+  { key: "metrics", label: "Metrics", cell: (row) => (row.client_instance_ids.length ? html`<a href=${to("clients", row.client_instance_ids[0])}>shown</a>` : html`<span class="muted">none</span>`) },
+];
+
+const PUSHING = [
   {
     key: "client",
     label: "Client",
@@ -28,14 +48,27 @@ const COLUMNS = [
   { key: "heard", label: "Heard", end: true, sort: "heard_ms_ago", cell: heard },
 ];
 
-export function ClientsPage() {
-  return html`<${PageHead} title="Clients" note="Clients that send their own metrics to the brokers (KIP-714)." />
-    <${ListTable} path="/clients" caption="Clients" search="Search clients" sort="client_id" columns=${COLUMNS} rowKey=${(row) => row.client_instance_id}
-      empty=${html`<${Empty} icon="clients" title="No client sends metrics yet">Clients with KIP-714, such as librdkafka and the Java client, ask which metrics to send and appear here.<//>`} />`;
+const TABS = [
+  { key: "connected", label: "Connected", href: to("clients") },
+  { key: "metrics", label: "Their metrics", href: to("clients", "metrics") },
+];
+
+export function ClientsPage({ tab = "connected" }) {
+  return html`<${PageHead} title="Clients" note="Programs that are connected to the brokers over Kafka's protocol, with what they send and receive." />
+    <${Tabs} label="Clients" current=${tab} tabs=${TABS} />
+    ${tab === "connected"
+      ? html`<${ListTable} path="/clients" caption="Clients" search="Search clients" sort="client_id" columns=${CONNECTED}
+          rowKey=${(row) => [row.client_id, row.address, row.software, row.principal, row.listener].join(" ")}
+          trail=${{ after: "requests", label: "Trend", value: (row) => row.requests }}
+          empty=${html`<${Empty} icon="clients" title="No client is connected" command="headrace consume orders">Producers, consumers and admin tools appear here while they are connected.<//>`} />`
+      : html`<${ListTable} path="/client-metrics" caption="Clients that send metrics" search="Search clients" sort="client_id" columns=${PUSHING} rowKey=${(row) => row.client_instance_id}
+          empty=${html`<${Empty} icon="clients" title="No client sends metrics yet" command="headrace clients subscribe everything">Clients with KIP-714, such as librdkafka and the Java client, ask which metrics to send and appear here.<//>`} />`}`;
 }
 
+export const PushingPage = () => html`<${ClientsPage} tab="metrics" />`;
+
 export function ClientPage({ name }) {
-  const client = useResource(`/clients/${part(name)}`);
+  const client = useResource(`/client-metrics/${part(name)}`);
   return html`<${Loaded} resource=${client}>${(data) => html`<${Client} client=${data.client} metrics=${data.metrics} />`}<//>`;
 }
 

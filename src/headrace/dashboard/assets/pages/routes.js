@@ -1,5 +1,5 @@
 /** Which page each path shows. */
-import { ClientPage, ClientsPage } from "./clients.js";
+import { ClientPage, ClientsPage, PushingPage } from "./clients.js";
 import { ClusterPage } from "./cluster.js";
 import { GroupPage } from "./group.js";
 import { GroupsPage } from "./groups.js";
@@ -30,6 +30,7 @@ export const ROUTES = [
   ["pipelines/:name/:tab?", PipelinePage],
   ["cluster/:tab?", ClusterPage],
   ["clients", ClientsPage],
+  ["clients/metrics", PushingPage],
   ["clients/:name", ClientPage],
   ["security/:tab?", SecurityPage],
 ];
