@@ -10,6 +10,10 @@ codec.py encode --how columns     Arrow → record batches in memory
 codec.py avro   --how blocks      framed Avro values → Arrow, by headrace.pipelines.avro.values, 10,000 at a time
                 --how fastavro    one by one by fastavro → dicts
                 --how fastavro-arrow  and then → Arrow
+codec.py protobuf --how blocks    framed Protobuf values → Arrow, by headrace.pipelines.protobuf.values
+                --how google      one by one by google.protobuf → dicts, each field by its name
+                --how google-arrow    and then → Arrow
+                --how google-dict     by google.protobuf → MessageToDict, for any message
 codec.py fill   puts the same records into a topic of a broker
 
 Keys have 16 bytes, values are random bytes; batches are as full as librdkafka makes them.
@@ -227,6 +231,18 @@ def encode_confluent(args: argparse.Namespace) -> dict[str, float]:
 # Avro
 
 
+def an_order(made: random.Random, number: int) -> dict[str, object]:
+    return {
+        "order_id": f"order-{number:08d}",
+        "user": f"user{made.randrange(1000)}",
+        "amount": made.random() * 100,
+        "quantity": made.randrange(100),
+        "at": NOW_MS * 1000 + number,
+        "note": None if number % 3 else "as soon as possible",
+        "paid": number % 2 == 0,
+    }
+
+
 def orders(count: int = 100_000) -> pa.Array:
     import fastavro
 
@@ -236,26 +252,20 @@ def orders(count: int = 100_000) -> pa.Array:
     for number in range(count):
         out = io.BytesIO(b"\x00" + SCHEMA_ID.to_bytes(4, "big"))
         out.seek(5)
-        order = {
-            "order_id": f"order-{number:08d}",
-            "user": f"user{made.randrange(1000)}",
-            "amount": made.random() * 100,
-            "quantity": made.randrange(100),
-            "at": NOW_MS * 1000 + number,
-            "note": None if number % 3 else "as soon as possible",
-            "paid": number % 2 == 0,
-        }
-        fastavro.schemaless_writer(out, schema, order)
+        fastavro.schemaless_writer(out, schema, an_order(made, number))
         values.append(out.getvalue())
     return pa.array(values)
 
 
 def avro_values() -> "object":
-    from headrace.pipelines.avro.values import AvroValues, WriterSchema
+    from headrace.pipelines.avro.values import AvroValues
+    from headrace.pipelines.values.schemas import WriterSchema
 
     class One:
         def by_id(self, schema_id: int) -> WriterSchema | None:
             return WriterSchema(json.dumps(ORDER)) if schema_id == SCHEMA_ID else None
+
+        def require(self, ids: Iterable[int]) -> None: ...
 
     return AvroValues(json.dumps(ORDER), writers=One())
 
@@ -291,6 +301,79 @@ def avro_fastavro(args: argparse.Namespace, *, to_arrow: bool = False) -> dict[s
     return repeated(whole, args)
 
 
+# Protobuf
+
+PROTO_ORDER = """
+syntax = "proto3";
+message Order {
+  string order_id = 1; string user = 2; double amount = 3; int32 quantity = 4; int64 at = 5; optional string note = 6;
+  bool paid = 7;
+}
+"""
+
+
+def proto_codec() -> "object":
+    from headrace.pipelines.protobuf.schema import parse_protobuf
+    from headrace.schemas.payload.protobuf_codec import ProtobufCodec
+
+    return ProtobufCodec(parse_protobuf(PROTO_ORDER))
+
+
+def proto_orders(count: int = 100_000) -> pa.Array:
+    from headrace.schemas.payload.framing import FIRST_MESSAGE, prefix
+
+    made, codec, before = random.Random(1), proto_codec(), prefix(SCHEMA_ID, FIRST_MESSAGE)
+    given = ({k: v for k, v in an_order(made, number).items() if v is not None} for number in range(count))
+    return pa.array([before + codec.encode(order) for order in given])
+
+
+def proto_values() -> "object":
+    from headrace.pipelines.protobuf.values import ProtobufValues
+    from headrace.pipelines.values.pinned import PinnedSchemas
+    from headrace.pipelines.values.schemas import WriterSchema
+
+    known = PinnedSchemas("orders", [(SCHEMA_ID, WriterSchema(PROTO_ORDER, kind="PROTOBUF"))])
+    return ProtobufValues(PROTO_ORDER, writers=known)
+
+
+def proto_blocks(args: argparse.Namespace) -> dict[str, float]:
+    column, values = proto_orders(), proto_values()
+
+    def whole() -> int:
+        for start in range(0, len(column), BLOCK_ROWS):
+            values.decode(column.slice(start, BLOCK_ROWS))
+        return len(column)
+
+    return repeated(whole, args)
+
+
+def proto_google(args: argparse.Namespace, *, how: str = "") -> dict[str, float]:
+    from google.protobuf.json_format import MessageToDict
+
+    column, kind = proto_orders(), proto_values().arrow
+    parse = type(proto_codec().message(b"")).FromString
+
+    def fields(made: "object") -> dict[str, object]:
+        return {
+            "order_id": made.order_id, "user": made.user, "amount": made.amount, "quantity": made.quantity,
+            "at": made.at, "note": made.note if made.HasField("note") else None, "paid": made.paid,
+        }  # fmt: skip
+
+    def as_dict(made: "object") -> dict[str, object]:
+        return MessageToDict(made, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+
+    convert = as_dict if how == "dict" else fields
+
+    def whole() -> int:
+        for start in range(0, len(column), BLOCK_ROWS):
+            found = [convert(parse(value[6:])) for value in column.slice(start, BLOCK_ROWS).to_pylist()]
+            if how == "arrow":
+                pa.array(found, kind)
+        return len(column)
+
+    return repeated(whole, args)
+
+
 def fill(args: argparse.Namespace) -> dict[str, float]:
     from headrace.wire import Cluster
 
@@ -313,6 +396,10 @@ WAYS: dict[tuple[str, str], Callable[[argparse.Namespace], dict[str, float]]] = 
     ("avro", "blocks"): avro_blocks,
     ("avro", "fastavro"): avro_fastavro,
     ("avro", "fastavro-arrow"): lambda args: avro_fastavro(args, to_arrow=True),
+    ("protobuf", "blocks"): proto_blocks,
+    ("protobuf", "google"): proto_google,
+    ("protobuf", "google-arrow"): lambda args: proto_google(args, how="arrow"),
+    ("protobuf", "google-dict"): lambda args: proto_google(args, how="dict"),
     ("fill", ""): fill,
 }
 

@@ -13,6 +13,9 @@ CONFLUENT = Variant("confluent", "headrace", {"flush.policy": "os"})
 BLOCKS = Variant("blocks", "headrace")
 FASTAVRO = Variant("fastavro", "headrace")
 FASTAVRO_ARROW = Variant("fastavro to Arrow", "headrace")
+GOOGLE = Variant("google.protobuf", "headrace")
+GOOGLE_ARROW = Variant("google.protobuf to Arrow", "headrace")
+GOOGLE_DICT = Variant("MessageToDict", "headrace")
 
 _HOW = {
     COLUMNS.label: "columns",
@@ -22,6 +25,9 @@ _HOW = {
     BLOCKS.label: "blocks",
     FASTAVRO.label: "fastavro",
     FASTAVRO_ARROW.label: "fastavro-arrow",
+    GOOGLE.label: "google",
+    GOOGLE_ARROW.label: "google-arrow",
+    GOOGLE_DICT.label: "google-dict",
 }
 
 
@@ -80,4 +86,12 @@ class Avro(Workload):
 
     def run(self, lab: Lab, variant: Variant, topic: str) -> Result:
         options = {"how": _HOW[variant.label], "seconds": lab.sizes.seconds, "warmup": lab.sizes.warmup_s}
-        return _rates(lab.run("codec.py", "avro", **options))
+        return _rates(lab.run("codec.py", self.name, **options))
+
+
+class Protobuf(Avro):
+    """Framed Protobuf of seven fields: whole blocks against one by one."""
+
+    name = "protobuf"
+    title = "Protobuf values to columns, 7 fields, 10,000 values at a time"
+    variants = (BLOCKS, GOOGLE, GOOGLE_ARROW, GOOGLE_DICT)

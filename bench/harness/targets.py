@@ -207,6 +207,8 @@ TARGETS: list[Target] = [
     ),
     Target("avro", "messages_cpu_s", "blocks", "fastavro", at_least=8.0),
     Target("avro", "messages_cpu_s", "blocks", "fastavro to Arrow"),
+    Target("protobuf", "messages_cpu_s", "blocks", "google.protobuf to Arrow", at_least=5.0),
+    Target("protobuf", "messages_cpu_s", "blocks", "google.protobuf", at_least=3.0),
 ]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from harness import wire
-from harness.codec import Avro, Codec
+from harness.codec import Avro, Codec, Protobuf
 from harness.footprint import IdleConnections, MemoryFlat, OpenPartitions, RandomFetch, Ready
 from harness.groups import ManyGroups, Rebalance, Transform
 from harness.lab import (
@@ -305,4 +305,5 @@ def all_workloads(lab: Lab) -> list[Workload]:
         Codec("encode", 100),
         Codec("encode", 1024),
         Avro(),
+        Protobuf(),
     ]

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import fastavro
 import pytest
 
-from headrace.pipelines.avro.registry import avro_values
+from headrace.pipelines.formats import values_without_registry
+from headrace.pipelines.spec.model import Source
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +46,8 @@ def written(order: Mapping[str, object]) -> bytes:
 @pytest.mark.timeout(300)
 def test_spark_reads_avro_in_blocks(spark: "SparkSession", tmp_path: "Path") -> None:
     (tmp_path / "order.avsc").write_text(json.dumps(SCHEMA))
-    values = avro_values(schemas={"7": "order.avsc"}, folder=tmp_path)
+    source = Source(topic="orders", format="avro", schemas={"7": "order.avsc"})
+    values = values_without_registry(source, tmp_path)
     orders = [
         {"id": n, "tags": ["a"] * (n % 3), "counts": {"x": n}, "address": {"city": "Bern"} if n % 2 else None,
          "day": date(2026, 1, 2), "at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "price": Decimal("12.50"),

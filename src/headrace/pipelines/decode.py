@@ -4,14 +4,13 @@
 value cannot be decoded, else null. `rows` selects the decoded ones, `dead_letters/columns.py` the others.
 """
 
-from pathlib import Path
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from headrace.pipelines.avro.registry import avro_values
+from headrace.pipelines.json_schema.values import TEXT, JsonSchemaValues
 from headrace.pipelines.spec.model import OnError, Source
+from headrace.pipelines.values.framed import FramedValues
 
 RECORD_SCHEMA = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
@@ -20,27 +19,29 @@ HEADERS_SCHEMA = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 
 REASON = "_reason"
 _VALUE = "_v"
+_PARSED = "_headrace_parsed"
 _CORRUPT = "_headrace_corrupt_record"
 _TOMBSTONE = "there is no value (a tombstone)"
 _ABSENT = "_headrace_absent"
 _PERMISSIVE = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
 
 
-def decoded(records: DataFrame, source: Source, folder: Path = Path()) -> DataFrame:
-    """The records with `_v` and `_reason`. The source's file names are relative to `folder`."""
+def decoded(records: DataFrame, source: Source, values: FramedValues | None = None) -> DataFrame:
+    """The records with `_v` and `_reason`. `values` decodes those of a format with schemas."""
     if source.tombstones == "drop":
         records = records.where(F.col("value").isNotNull())
-    if source.decoded_format == "avro":
-        return _from_avro(records, source, folder)
+    if values is not None:
+        return _by_schema(records, source, values)
     if source.decoded_format == "text":
         made = records.withColumn(_VALUE, F.struct(F.col("value").cast("string").alias("value")))
         return made.withColumn(REASON, _first(_shape_problems(source, may_be_empty=True)))
     schema = _schema(source.schema or "")
-    made = records.withColumn(_VALUE, _parsed(source, schema))
+    text = F.col("value").cast("string")
+    made = records.withColumn(_VALUE, _parsed(source, schema, text))
     problems = [
         *_shape_problems(source, may_be_empty=False),
         (F.col("value").isNotNull() & F.col(_VALUE).isNull(), F.lit("the value is blank")),
-        (F.col(_VALUE)[_CORRUPT].isNotNull(), _misfit(source, schema)),
+        (F.col(_VALUE)[_CORRUPT].isNotNull(), _misfit(source, schema, text)),
     ]
     if source.decoded_format == "json":
         # Spark's parser ignores everything after the first object.
@@ -49,16 +50,20 @@ def decoded(records: DataFrame, source: Source, folder: Path = Path()) -> DataFr
     return made.withColumn(REASON, _first(problems))
 
 
-def _from_avro(records: DataFrame, source: Source, folder: Path = Path()) -> DataFrame:
-    """Decode Avro in Arrow batches, by Python workers."""
-    values = avro_values(
-        schema=source.schema, schemas=source.schemas, registry=source.registry, subject=source.subject, folder=folder
-    )
+def _by_schema(records: DataFrame, source: Source, values: FramedValues) -> DataFrame:
+    """Decode in Arrow batches, by Python workers."""
     columns = f"{_ddl(records.schema)}, {_VALUE} {values.spark_type}, {REASON} STRING"
     made = records.mapInArrow(values.appended, columns)
+    reason = F.col(REASON)
+    if isinstance(values, JsonSchemaValues):
+        # The value is valid JSON; Spark makes columns of it.
+        text, schema = F.col(_VALUE)[TEXT], _schema(values.ddl)
+        made = made.withColumn(_PARSED, _parsed(source, schema, text))
+        misfit = F.when(F.col(_PARSED)[_CORRUPT].isNotNull(), _misfit(source, schema, text))
+        made = made.withColumn(REASON, F.coalesce(reason, misfit)).withColumn(_VALUE, F.col(_PARSED)).drop(_PARSED)
     if source.tombstones == "keep":
         return made
-    return made.withColumn(REASON, F.when(F.col("value").isNull(), F.lit(_TOMBSTONE)).otherwise(F.col(REASON)))
+    return made.withColumn(REASON, F.when(F.col("value").isNull(), F.lit(_TOMBSTONE)).otherwise(reason))
 
 
 def _schema(ddl: str) -> StructType:
@@ -98,8 +103,7 @@ def _fields(decoded: DataFrame) -> list[str]:
     return value.fieldNames() if isinstance(value, StructType) else []
 
 
-def _parsed(source: Source, schema: StructType) -> Column:
-    text = F.col("value").cast("string")
+def _parsed(source: Source, schema: StructType, text: Column) -> Column:
     whole = StructType([*schema.fields, StructField(_CORRUPT, StringType())])
     if source.decoded_format == "csv":
         return F.from_csv(text, _ddl(whole), {**_options(source), **_PERMISSIVE})
@@ -141,11 +145,10 @@ def _shape_problems(source: Source, *, may_be_empty: bool) -> Problems:
     return problems
 
 
-def _misfit(source: Source, schema: StructType) -> Column:
+def _misfit(source: Source, schema: StructType, text: Column) -> Column:
     """The field at fault: each is parsed on its own, but only in records that failed."""
     if source.decoded_format == "csv":
         return F.lit("the value does not fit the schema")
-    text = F.col("value").cast("string")
 
     def fails(field: StructField) -> Column:
         alone = StructType([field, StructField(_CORRUPT, StringType())])

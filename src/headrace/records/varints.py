@@ -1,8 +1,10 @@
-"""Reads and writes zigzag-encoded varints at a whole array of positions, with numpy.
+"""Reads and writes varints, zigzag-encoded or unsigned, at a whole array of positions, with numpy.
 
 Nothing is read outside the buffer: a position beyond it reads as the nearest byte, and the caller, which checks every
 position against the bounds of its record afterwards, discards such a number.
 """
+
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +17,17 @@ Bytes = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.int64]
 
 _NONE = np.empty(0, np.int64)
+_WORD_BYTES = 8
+_TOP_BITS = np.uint64(0x8080_8080_8080_8080)
+_HALVES = tuple(
+    (np.uint64(low), np.uint64(high), np.uint64(shift))
+    for low, high, shift in (
+        (0x007F_007F_007F_007F, 0x7F00_7F00_7F00_7F00, 1),
+        (0x0000_3FFF_0000_3FFF, 0x3FFF_0000_3FFF_0000, 2),
+        (0x0000_0000_0FFF_FFFF, 0x0FFF_FFFF_0000_0000, 4),
+    )
+)
+"""Masks that join groups of seven bits to ones of 14, 28 and 56."""
 
 
 def read_varints(data: Bytes, places: Integers, max_bytes: int = INT32_BYTES) -> tuple[Integers, Integers]:
@@ -27,43 +40,62 @@ def read_varints(data: Bytes, places: Integers, max_bytes: int = INT32_BYTES) ->
 
 def try_varints(data: Bytes, places: Integers, max_bytes: int = INT32_BYTES) -> tuple[Integers, Integers, Integers]:
     """Like `read_varints`, but returns the indexes of varints that are too long, whose numbers are undefined."""
-    first = data.take(places, mode="clip")
-    after = places + 1
-    if not (first & 0x80).any():
-        value = first.astype(np.int64)
-        return (value >> 1) ^ -(value & 1), after, _NONE
-    value = (first & 0x7F).astype(np.int64)
-    longer = first >= 0x80
-    # None stands for all rows, while all varints continue.
-    rows = None if longer.all() else np.flatnonzero(longer)
-    wrong = _NONE
-    for shift in range(7, 7 * max_bytes, 7):
-        at = after if rows is None else after[rows]
-        byte = data.take(at, mode="clip")
-        bits = (byte & 0x7F).astype(np.int64) << shift
-        longer = byte >= 0x80
-        if rows is None:
-            value |= bits
-            after += 1
-            if shift == 63:
-                wrong = np.flatnonzero(byte > 1)
-            if longer.all():
-                continue
-            rows = np.flatnonzero(longer)
-        else:
-            value[rows] |= bits
-            after[rows] = at + 1
-            if shift == 63:
-                wrong = rows[byte > 1]
-            rows = rows[longer]
-        if not len(rows):
-            break
-    else:
-        wrong = np.arange(len(places)) if rows is None else np.union1d(rows, wrong)
+    value, after, wrong = try_uvarints(data, places, max_bytes)
     if max_bytes == INT32_BYTES:
         wrong = np.union1d(wrong, np.flatnonzero(value >> 32)) if (value >> 32).any() else wrong
     # The shift must be logical: a 64-bit number may have its highest bit set.
     return (value.view(np.uint64) >> np.uint64(1)).view(np.int64) ^ -(value & 1), after, wrong
+
+
+def try_uvarints(data: Bytes, places: Integers, max_bytes: int = INT32_BYTES) -> tuple[Integers, Integers, Integers]:
+    """The unsigned numbers at `places`, their end positions, and the indexes of those that are too long.
+
+    A number with the highest of 64 bits is negative here.
+    """
+    first = data.take(places, mode="clip")
+    longer = first >= 0x80
+    if not longer.any():
+        return first.astype(np.int64), places + 1, _NONE
+    if longer.all():
+        value, sizes = _long_uvarints(data, places)
+    else:
+        value, sizes = first.astype(np.int64), np.ones(len(places), np.int64)
+        rows = np.flatnonzero(longer)
+        value[rows], sizes[rows] = _long_uvarints(data, places[rows])
+    wrong = sizes > max_bytes
+    return value, places + sizes, np.flatnonzero(wrong) if wrong.any() else _NONE
+
+
+def words_at(data: Bytes, places: Integers, kind: str) -> npt.NDArray[Any]:
+    """The numbers of a fixed size at `places`, such as `<u8`; undefined where the buffer ends before."""
+    size = np.dtype(kind).itemsize
+    if len(data) < size:
+        return np.zeros(len(places), kind)
+    every = np.ndarray((len(data) - size + 1,), kind, data, strides=(1,))
+    return every[np.clip(places, 0, len(data) - size)]
+
+
+def _long_uvarints(data: Bytes, places: Integers) -> tuple[Integers, Integers]:
+    """Numbers of several bytes and their sizes, 11 for those that are too long: eight bytes at once, then the rest."""
+    if len(data) < _WORD_BYTES:
+        data = np.concatenate([data, np.zeros(_WORD_BYTES, np.uint8)])
+    words = words_at(data, places, "<u8")
+    beyond = places - (len(data) - _WORD_BYTES)
+    if len(beyond) and beyond.max() > 0:
+        words >>= (np.clip(beyond, 0, _WORD_BYTES - 1) * 8).astype(np.uint64)
+    ends = ~words & _TOP_BITS
+    last = ends & (~ends + np.uint64(1))
+    within = last ^ (last - np.uint64(1))
+    bits = words & within & ~_TOP_BITS
+    for low, high, shift in _HALVES:
+        bits = (bits & low) | ((bits & high) >> shift)
+    value, sizes = bits.view(np.int64), np.bitwise_count(within).astype(np.int64) >> 3
+    if (more := np.flatnonzero(ends == 0)).size:
+        ninth, tenth = (data.take(places[more] + at, mode="clip").astype(np.int64) for at in (8, 9))
+        value[more] |= (ninth & 0x7F) << 56
+        value[more] |= np.where(ninth >= 0x80, tenth << 63, 0)
+        sizes[more] = np.where(ninth < 0x80, 9, np.where(tenth <= 1, 10, 11))
+    return value, sizes
 
 
 def zigzag(numbers: Integers) -> npt.NDArray[np.uint64]:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.pipelines.avro.columns import UnreadableValue, ValueCursor
 from headrace.pipelines.avro.resolution import reading
 from headrace.pipelines.avro.schema import columns_of, parse_schema
 from headrace.pipelines.avro.values import AvroValues
+from headrace.pipelines.values.nodes import UnreadableValue, ValueCursor
 
 pytestmark = pytest.mark.timeout(900)
 """The long profile has many examples, and each makes a schema."""

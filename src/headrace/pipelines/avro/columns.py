@@ -1,73 +1,22 @@
 """Decoders for Avro types: a tree of nodes, one per type, each of which reads a column or a single value.
 
-`ColumnNode.column` reads one value of each row into an Arrow column; its content for rows with a fault is undefined.
-`ColumnNode.one` reads a single value, where columns are not worth it, and raises `UnreadableValue`. Both give the same
-results.
+See `values/nodes.py`.
 """
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from decimal import Decimal
 from struct import Struct
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.pipelines.avro.rows import RowCursors
-from headrace.records.varints import INT32_BYTES, INT64_BYTES, Integers
-from headrace.runtime.varint import VarintTooLong, read_varint
+from headrace.pipelines.values.nodes import ColumnNode, UnreadableValue, ValueCursor, text_column
+from headrace.pipelines.values.rows import RowCursors
+from headrace.records.varints import INT32_BYTES, Integers
 
 _DECIMAL_BYTES = 16
 _MAX_MS = (2**63 - 1) // 1000
-
-
-class UnreadableValue(Exception):
-    """A value cannot be decoded; the message is the reason."""
-
-
-class ValueCursor:
-    """A read position in a single value."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.at = 0
-
-    def number(self, path: str, max_bytes: int = INT64_BYTES) -> int:
-        try:
-            value, self.at = read_varint(self.data, self.at, max_bytes)
-        except IndexError:
-            raise UnreadableValue(f"{path} is cut off") from None
-        except VarintTooLong:
-            bits = 32 if max_bytes == INT32_BYTES else 64
-            raise UnreadableValue(f"{path} has a number of more than {bits} bits") from None
-        return value
-
-    def chunk(self, size: int, path: str) -> bytes:
-        if not 0 <= size <= len(self.data) - self.at:
-            raise UnreadableValue(f"{path} is cut off")
-        self.at += size
-        return self.data[self.at - size : self.at]
-
-
-@dataclass(frozen=True)
-class ColumnNode(ABC):
-    """Decoder for values of one Avro type."""
-
-    path: str
-    """The path of the field in the value, for reasons."""
-    arrow: pa.DataType
-
-    @abstractmethod
-    def column(self, rows: RowCursors) -> pa.Array: ...
-
-    @abstractmethod
-    def one(self, value: ValueCursor) -> Any: ...
-
-    def skip(self, rows: RowCursors) -> None:
-        """Skip a value that the reader's schema does not have."""
-        self.column(rows)
 
 
 @dataclass(frozen=True)
@@ -82,7 +31,7 @@ class NullNode(ColumnNode):
 @dataclass(frozen=True)
 class BooleanNode(ColumnNode):
     def column(self, rows: RowCursors) -> pa.Array:
-        byte = rows.fixed(1, self.path)[:, 0]
+        byte = rows.fixed("u1", self.path)
         if (wrong := byte > 1).any():
             rows.fail(wrong, f"{self.path} is neither true nor false")
         return pa.array(byte == 1)
@@ -130,7 +79,7 @@ class FloatNode(ColumnNode):
     size: int
 
     def column(self, rows: RowCursors) -> pa.Array:
-        found = np.ascontiguousarray(rows.fixed(self.size, self.path)).view(f"<f{self.size}")[:, 0]
+        found = rows.fixed(f"<f{self.size}", self.path)
         return pa.array(found.astype(self.arrow.to_pandas_dtype(), copy=False))
 
     def one(self, value: ValueCursor) -> float:
@@ -150,7 +99,7 @@ class BytesNode(ColumnNode):
     def column(self, rows: RowCursors) -> pa.Array:
         starts, sizes = self._places(rows)
         found = rows.binary(starts, sizes)
-        return _text(found, rows, self.path) if pa.types.is_string(self.arrow) else found
+        return text_column(found, rows, self.path) if pa.types.is_string(self.arrow) else found
 
     def one(self, value: ValueCursor) -> str | bytes:
         found = value.chunk(value.number(self.path) if self.size is None else self.size, self.path)
@@ -167,22 +116,6 @@ class BytesNode(ColumnNode):
     def _places(self, rows: RowCursors) -> tuple[Integers, Integers]:
         sizes = rows.numbers(self.path) if self.size is None else np.full(len(rows), self.size, np.int64)
         return rows.chunks(sizes, self.path)
-
-
-def _text(found: pa.Array, rows: RowCursors, path: str) -> pa.Array:
-    try:
-        return found.cast(pa.string())
-    except pa.ArrowInvalid:
-        texts = [_decoded(each) for each in found.to_pylist()]
-        rows.fail(np.array([text is None for text in texts]), f"{path} is not UTF-8")
-        return pa.array([text or "" for text in texts], pa.string())
-
-
-def _decoded(data: bytes) -> str | None:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 @dataclass(frozen=True)

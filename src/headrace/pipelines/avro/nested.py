@@ -1,6 +1,5 @@
 """Decoders for compound Avro types: records, arrays, maps and unions. See `columns`."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.pipelines.avro.columns import ColumnNode, UnreadableValue, ValueCursor
-from headrace.pipelines.avro.rows import TOO_DEEP_FOR_COLUMNS, RowCursors
+from headrace.pipelines.values.nodes import ColumnNode, UnreadableValue, ValueCursor, spread, structs
+from headrace.pipelines.values.rows import TOO_DEEP_FOR_COLUMNS, RowCursors
 from headrace.records.varints import INT32_BYTES, Integers
 
 _MOST_STEPS_ALONE = 64
@@ -43,13 +42,6 @@ class RecordNode(ColumnNode):
             if place is not None:
                 found[self.arrow.field(place).name] = each
         return found
-
-
-def structs(columns: Sequence[pa.Array], kind: pa.DataType, count: int, nulls: Any = None) -> pa.Array:
-    """A column of structs, possibly without fields."""
-    if not columns:
-        return pa.array([{}] * count, kind)
-    return pa.StructArray.from_arrays(columns, fields=list(kind), mask=nulls)
 
 
 @dataclass(frozen=True)
@@ -149,7 +141,7 @@ class UnionNode(ColumnNode):
                 column = node.column(part)
                 if part is not rows:
                     rows.put_back(which, part)
-                    column = _spread(column, which, count)
+                    column = spread(column, which, count)
                 if place is not None:
                     members.setdefault(place, []).append(column)
         columns = {place: each[0] if len(each) == 1 else pc.coalesce(*each) for place, each in members.items()}
@@ -171,12 +163,3 @@ class UnionNode(ColumnNode):
             raise UnreadableValue(node)
         found = node.one(value)
         return found if not self.is_struct or place is None else {self.arrow.field(place).name: found}
-
-
-def _spread(column: pa.Array, which: Integers, count: int) -> pa.Array:
-    """Spread a column over `count` rows: its values at the rows `which`, null elsewhere."""
-    index = np.zeros(count, np.int64)
-    index[which] = np.arange(len(which))
-    missing = np.ones(count, np.bool_)
-    missing[which] = False
-    return column.take(pa.array(index, mask=missing))

@@ -12,7 +12,6 @@ import pyarrow as pa
 from headrace.pipelines.avro.columns import (
     BooleanNode,
     BytesNode,
-    ColumnNode,
     DecimalNode,
     EnumNode,
     FloatNode,
@@ -20,7 +19,9 @@ from headrace.pipelines.avro.columns import (
     NullNode,
 )
 from headrace.pipelines.avro.nested import RecordNode, RepeatedNode, UnionNode
-from headrace.pipelines.avro.schema import AvroField, AvroType, SchemaError
+from headrace.pipelines.avro.schema import AvroField, AvroType
+from headrace.pipelines.values.nodes import ColumnNode
+from headrace.pipelines.values.types import SchemaError
 from headrace.records.varints import INT32_BYTES, INT64_BYTES
 
 _BECOMES = {

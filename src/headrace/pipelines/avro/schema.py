@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from headrace.model.errors import HeadraceError
+from headrace.pipelines.values.types import SchemaError
 
 PRIMITIVES: Final = {
     "null": pa.null(),
@@ -44,10 +44,6 @@ _TIMES: Final = {
 _MAX_DIGITS = 38
 _MAX_DEPTH = 64
 _WIDER = {frozenset(("int", "long")): "long", frozenset(("float", "double")): "double"}
-
-
-class SchemaError(HeadraceError):
-    """A schema that cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -105,39 +101,6 @@ def columns_of(type_: AvroType) -> AvroType:
     if type_.kind == "record":
         return type_
     return AvroType("record", pa.struct([("value", type_.arrow)]), fields=(AvroField("value", type_),))
-
-
-def ddl(type_: AvroType) -> str:
-    """The columns of a record as DDL of Spark."""
-    return ", ".join(f"`{each.name}` {spark_type(each.type.arrow)}" for each in columns_of(type_).fields)
-
-
-def spark_type(arrow: pa.DataType) -> str:
-    """Spark's name for one of the Arrow types above."""
-    if pa.types.is_struct(arrow):
-        return f"STRUCT<{', '.join(f'`{each.name}`: {spark_type(each.type)}' for each in arrow)}>"
-    if pa.types.is_list(arrow):
-        return f"ARRAY<{spark_type(arrow.value_type)}>"
-    if pa.types.is_map(arrow):
-        return f"MAP<STRING, {spark_type(arrow.item_type)}>"
-    if pa.types.is_decimal(arrow):
-        return f"DECIMAL({arrow.precision}, {arrow.scale})"
-    if pa.types.is_timestamp(arrow):
-        return "TIMESTAMP" if arrow.tz else "TIMESTAMP_NTZ"
-    return _SPARK_NAMES[arrow]
-
-
-_SPARK_NAMES = {
-    pa.null(): "VOID",
-    pa.bool_(): "BOOLEAN",
-    pa.int32(): "INT",
-    pa.int64(): "BIGINT",
-    pa.float32(): "FLOAT",
-    pa.float64(): "DOUBLE",
-    pa.binary(): "BINARY",
-    pa.string(): "STRING",
-    pa.date32(): "DATE",
-}
 
 
 def _loaded(text: str) -> Any:

@@ -1,225 +1,59 @@
-"""Decodes a column of Avro values to Arrow columns, in bulk.
+"""Decodes Avro values to columns, by the schema that each was written with. See `values/framed.py`.
 
-    values = AvroValues(schema_text)                                  # plain Avro, all of one schema
-    values = AvroValues(reader_text, writers=SchemaRegistry("http://…"))  # framed: a zero byte, schema id, Avro
+    values = AvroValues(schema_text)                        # plain Avro, all of one schema
+    values = AvroValues(reader_text, writers=schemas)       # framed; `schemas` has the writer's schema of each id
 
-    values.ddl                      # "`id` STRING, `amount` DOUBLE": the columns, for Spark
-    values.spark_type               # "STRUCT<`id`: STRING, `amount`: DOUBLE>": the same as one type
-    values.arrow                    # the same as an Arrow struct type
-    found = values.decode(column)   # `column`: Arrow binary, the values of a topic
-    found.columns                   # struct array: the values; null for null and for undecodable values
-    found.reasons                   # string array: why a value cannot be decoded; null for all others
-
-    # The same for Spark: two columns more.
-    records.mapInArrow(values.appended, f"{schema of the records}, _v {values.spark_type}, _reason STRING")
-
-An `AvroValues` can be pickled for Spark's workers. `writers` finds the writer's schema of a value by its id, see
-`registry`; values are converted to the reader's schema (`resolution`). An unknown id is a reason like any other, since
-the next value may have another id. A registry that does not answer is an error of the pipeline: `RegistryUnavailable`.
-
-An undecodable value does not affect the other values. A value must be read to its last byte.
+Values are converted to the reader's schema (`resolution`). A value must be read to its last byte.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from headrace.pipelines.avro.columns import ColumnNode, UnreadableValue, ValueCursor
-from headrace.pipelines.avro.nested import structs
 from headrace.pipelines.avro.resolution import ROOT, reading
-from headrace.pipelines.avro.rows import TOO_DEEP_FOR_COLUMNS, FaultTexts, RowCursors
-from headrace.pipelines.avro.schema import SchemaError, columns_of, ddl, parse_schema, spark_type
-from headrace.records.varints import Integers
-
-VALUE = "_v"
-REASON = "_reason"
-
-_PREFIX_BYTES = 5
-_EMPTY = "the value is empty"
-_NO_ID = "the value does not begin with a schema id (a zero byte and four more)"
-_BYTES_BEHIND = "bytes follow the value"
+from headrace.pipelines.avro.schema import AvroType, columns_of, parse_schema
+from headrace.pipelines.values.framed import FramedValues
+from headrace.pipelines.values.nodes import ColumnNode
+from headrace.pipelines.values.schemas import SchemaSource, WriterSchema
+from headrace.pipelines.values.types import SchemaError
 
 
-class WriterSchema(NamedTuple):
-    """The schema that values were written with."""
-
-    text: str
-    references: tuple[str, ...] = ()
-    """Schemas with named types that `text` uses."""
-
-
-class SchemaSource(Protocol):
-    """Finds schemas by id. It is pickled with `AvroValues`, and hashable."""
-
-    def by_id(self, schema_id: int) -> WriterSchema | None:
-        """The schema of an id; None if there is none."""
-
-
-class SchemaRows(NamedTuple):
-    """The rows of one schema, their decoder, and the decoded column."""
-
-    rows: Integers
-    node: ColumnNode
-    column: pa.Array
-
-
-class DecodedColumns(NamedTuple):
-    """Decoded values, and the reasons of those that cannot be decoded."""
-
-    columns: pa.StructArray
-    reasons: pa.StringArray
-
-
-class AvroValues:
+class AvroValues(FramedValues):
     """A decoder for Avro values; see the module."""
 
-    def __init__(self, schema: str, *, references: tuple[str, ...] = (), writers: SchemaSource | None = None) -> None:
+    def __init__(
+        self, schema: str, *, references: Sequence[tuple[str, str]] = (), writers: SchemaSource | None = None
+    ) -> None:
+        super().__init__(writers)
         self._schema = schema
-        self._references = references
-        self._writers = writers
-        self._type = parse_schema(schema, list(references))
-        self._nodes: dict[int, ColumnNode | str] = {}
+        self._references = tuple(references)
+        self._type = columns_of(_parsed(WriterSchema(schema, self._references)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _made, (self._schema, self._references, self._writers)
 
     @property
-    def ddl(self) -> str:
-        return ddl(self._type)
-
-    @property
-    def spark_type(self) -> str:
-        return spark_type(self.arrow)
-
-    @property
     def arrow(self) -> pa.DataType:
-        return columns_of(self._type).arrow
+        return self._type.arrow
 
-    def appended(self, blocks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Each block of records, which has a column `value`, with the columns `_v` and `_reason` appended."""
-        for block in blocks:
-            found = self.decode(block.column("value"))
-            columns = [*block.columns, found.columns, found.reasons]
-            yield pa.RecordBatch.from_arrays(columns, names=[*block.schema.names, VALUE, REASON])
+    @property
+    def least_bytes(self) -> int:
+        return self._type.least_bytes
 
-    def decode(self, values: pa.Array) -> DecodedColumns:
-        """Decode a binary column; see the module."""
-        values = values.cast(pa.binary())
-        count = len(values)
-        reasons = FaultTexts()
-        if not count:
-            return DecodedColumns(pa.array([], self.arrow), pa.array([], pa.string()))
-        bounds = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + count + 1]
-        buffer = values.buffers()[2] or pa.py_buffer(b"")
-        data = np.frombuffer(buffer, np.uint8) if buffer.size else np.zeros(1, np.uint8)
-        starts, ends = bounds[:-1].astype(np.int64), bounds[1:].astype(np.int64)
-        rows = RowCursors(buffer, data, starts, ends, np.zeros(count, np.int64), reasons)
-        nulls = np.asarray(values.is_null())
-        parts = list(self._parts(rows, nulls))
-        found = self._joined(parts, count)
-        alone = np.flatnonzero(rows.faults == TOO_DEEP_FOR_COLUMNS)
-        if len(alone):
-            found = self._alone(values, rows, alone, parts, found)
-        bad = (rows.faults != 0) | nulls
-        texts = pa.array(reasons.texts, pa.string()).take(pa.array(rows.faults, mask=(rows.faults == 0) | nulls))
-        if bad.any():
-            found = _with_nulls(found, self.arrow, bad)
-        return DecodedColumns(found, texts)
+    def reading(self, schema: WriterSchema | None) -> ColumnNode:
+        written = self._type if schema is None else columns_of(_parsed(schema))
+        return reading(written, self._type, ROOT)
 
-    def _parts(self, rows: RowCursors, nulls: Any) -> Iterator[SchemaRows]:
-        for which, schema_id in self._by_schema(rows, nulls):
-            node = self._node(schema_id)
-            mask = np.zeros(len(rows), np.bool_)
-            mask[which] = True
-            if isinstance(node, str):
-                rows.fail(mask, node)
-                continue
-            part = rows if len(which) == len(rows) else rows.some(which)
-            column = node.column(part)
-            if (behind := part.at < part.ends).any():
-                part.fail(behind, _BYTES_BEHIND)
-            if part is not rows:
-                rows.put_back(which, part)
-            yield SchemaRows(which, node, column)
 
-    def _by_schema(self, rows: RowCursors, nulls: Any) -> Iterator[tuple[Integers, int | None]]:
-        empty = ~nulls & (rows.at == rows.ends)
-        if self._writers is None:
-            if empty.any() and columns_of(self._type).least_bytes:
-                rows.fail(empty, _EMPTY)
-            yield np.flatnonzero(~nulls & (rows.faults == 0)), None
-            return
-        rows.fail(empty, _EMPTY)
-        unframed = (rows.ends - rows.at < _PREFIX_BYTES) | (rows.data.take(rows.at, mode="clip") != 0)
-        rows.fail(unframed & ~nulls, _NO_ID)
-        framed = np.flatnonzero(~nulls & (rows.faults == 0))
-        ids = rows.data.take(rows.at[framed, None] + np.arange(1, _PREFIX_BYTES), mode="clip").view(">u4")[:, 0]
-        rows.at[framed] += _PREFIX_BYTES
-        for schema_id in np.unique(ids).tolist():
-            yield framed[ids == schema_id], schema_id
-
-    def _node(self, schema_id: int | None) -> ColumnNode | str:
-        """The decoder for values of a schema, or the reason why there is none. None is the reader's own schema."""
-        key = -1 if schema_id is None else schema_id
-        if key not in self._nodes:
-            try:
-                written = columns_of(self._type)
-                if schema_id is not None and self._writers is not None:
-                    schema = self._writers.by_id(schema_id)
-                    if schema is None:
-                        return f"there is no schema of id {schema_id}"
-                    written = columns_of(parse_schema(schema.text, list(schema.references)))
-                self._nodes[key] = reading(written, columns_of(self._type), ROOT)
-            except SchemaError as error:
-                self._nodes[key] = f"the schema of id {schema_id} cannot be used: {error}" if schema_id else str(error)
-        return self._nodes[key]
-
-    def _joined(self, parts: list[SchemaRows], count: int) -> pa.Array:
-        if len(parts) == 1 and len(parts[0][0]) == count:
-            return parts[0][2]
-        if not parts:
-            return pa.nulls(count, self.arrow)
-        whole = pa.concat_arrays([column for _, _, column in parts])
-        places = np.concatenate([which for which, _, _ in parts])
-        index = np.zeros(count, np.int64)
-        index[places] = np.arange(len(places))
-        missing = np.ones(count, np.bool_)
-        missing[places] = False
-        return whole.take(pa.array(index, mask=missing))
-
-    def _alone(
-        self,
-        values: pa.Array,
-        rows: RowCursors,
-        alone: Integers,
-        parts: list[SchemaRows],
-        found: pa.Array,
-    ) -> pa.Array:
-        """Decode these values one by one, and insert them into the column."""
-        nodes = {row: node for which, node, _ in parts for row in np.intersect1d(which, alone).tolist()}
-        made: list[Any] = []
-        for row in alone.tolist():
-            value = ValueCursor(values[row].as_py())
-            value.at = _PREFIX_BYTES if self._writers is not None else 0
-            try:
-                made.append(nodes[row].one(value))
-                rows.faults[row] = 0 if value.at == len(value.data) else rows.reasons.number(_BYTES_BEHIND)
-            except UnreadableValue as error:
-                made.append(None)
-                rows.faults[row] = rows.reasons.number(str(error))
-        index = np.arange(len(rows))
-        index[alone] = len(rows) + np.arange(len(alone))
-        return pa.concat_arrays([found, pa.array(made, self.arrow)]).take(pa.array(index))
+def _parsed(schema: WriterSchema) -> AvroType:
+    if schema.kind != "AVRO":
+        raise SchemaError(f"it is of type {schema.kind}, not Avro")
+    return parse_schema(schema.text, [text for _, text in schema.references])
 
 
 @lru_cache(maxsize=32)
-def _made(schema: str, references: tuple[str, ...], writers: SchemaSource | None) -> AvroValues:
+def _made(schema: str, references: tuple[tuple[str, str], ...], writers: SchemaSource | None) -> AvroValues:
     """One instance for all tasks of a worker with the same schemas, so that they are parsed once."""
     return AvroValues(schema, references=references, writers=writers)
-
-
-def _with_nulls(found: pa.Array, kind: pa.DataType, bad: Any) -> pa.Array:
-    return structs(found.flatten(), kind, len(found), pa.array(bad))

@@ -3,6 +3,7 @@
     version                the version of this layout; a folder without it was created by 0.1 and has version 1
     checkpoint/<query>/    Spark's checkpoint: offsets, commits and state of each query
     checkpoint/<query>/rejected.json    records that failed in the steps of the query; see `dead_letters/rejects.py`
+    checkpoint/schemas.json    the schemas that sources are read with; see `control/source_schemas.py`
     sinks.json             the topics that the last run wrote to, with the options of their sinks
     start.json             start offsets of queries without a checkpoint (written by `reset`)
     progress.jsonl         one line per batch; metrics.prom is the same for Prometheus
@@ -51,6 +52,11 @@ class StateFolder:
     @property
     def checkpoint(self) -> Path:
         return self.root / "checkpoint"
+
+    @property
+    def schemas(self) -> Path:
+        """A reset moves it away with the checkpoint: all records are then judged again."""
+        return self.checkpoint / "schemas.json"
 
     @property
     def progress(self) -> Path:

@@ -8,23 +8,19 @@ import logging
 import threading
 import urllib.parse
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
 from headrace.client.errors import ClientError
 from headrace.client.json_api import ApiUnreachable, JsonApi
-from headrace.config.client_connection import resolve_connection
 from headrace.model.errors import HeadraceError
 from headrace.model.pipeline_report import REPORT_EVERY_S, PipelineReport, ReportAnswer
+from headrace.pipelines.control.http_sites import http_sites
 from headrace.pipelines.spec.model import Spec
-from headrace.wire import Cluster, Refused, Timeouts
-from headrace.wire.http_addresses import http_addresses
 
 _log = logging.getLogger("headrace.pipelines")
 
 _REQUEST_S = 5.0
-_FIND = Timeouts(connect_s=2.0, request_s=_REQUEST_S, patience_s=0.0)
 _QUICK_RETRIES = 6
 _RETRY_EVERY_S = 30.0
 """After some failures in a row, so that brokers that refuse reports are not asked all the time."""
@@ -56,21 +52,8 @@ class BrokerSite:
                 raise ClientError(f"{api.url} answers in no known way: {error}") from None
 
     def _find(self) -> list[JsonApi]:
-        given: dict[str, Any] = dict(self._spec.connection)
-        connection = resolve_connection(**given)
-        found = [each.strip() for each in connection.http.split(",") if each.strip()]
-        if not found:
-            bootstrap = self._spec.bootstrap
-            with Cluster(
-                bootstrap, client_id="headrace-pipeline", timeouts=_FIND, credentials=connection.credentials
-            ) as cluster:
-                try:
-                    found = http_addresses(cluster)
-                except Refused as error:
-                    raise ClientError(f"{error}; export HEADRACE_HTTP=http://HOST:PORT") from None
-            if not found:
-                raise ClientError(f"no broker at {bootstrap} serves HTTP")
-        return [JsonApi(url, connection.credentials, _REQUEST_S) for url in found]
+        found, credentials = http_sites(self._spec.bootstrap, self._spec.connection)
+        return [JsonApi(url, credentials, _REQUEST_S) for url in found]
 
 
 class Reporter:

@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.pipelines import decode
+from headrace.pipelines.control.source_schemas import SourceSchemas
 from headrace.pipelines.control.topics import matching
 from headrace.pipelines.dead_letters.rejects import RejectedRecord
 from headrace.pipelines.run.inputs import read_range, read_static
@@ -85,6 +86,7 @@ def find_failing(
     file: SpecFile,
     query: str,
     batch: Sequence[Ranges],
+    schemas: SourceSchemas,
     *,
     limit: int = REJECTED_MAX,
     is_stopping: Callable[[], bool] = lambda: False,
@@ -96,7 +98,7 @@ def find_failing(
     found: list[RejectedRecord] = []
     for name, ranges in by_source(batch, file.spec.streams).items():
         for chunk in _chunks(ranges):
-            with_rows = _Chunk(spark, file, query, name, chunk, is_stopping)
+            with_rows = _Chunk(spark, file, query, name, chunk, schemas, is_stopping)
             try:
                 for each in with_rows.search(chunk):
                     if len(found) == limit:
@@ -142,8 +144,10 @@ class _Chunk:
         query: str,
         source: str,
         ranges: Ranges,
+        schemas: SourceSchemas,
         is_stopping: Callable[[], bool],
     ) -> None:
+        self._schemas = schemas
         self._spark, self._file, self._query, self._source = spark, file, query, source
         self._is_stopping = is_stopping
         spec = file.spec
@@ -163,7 +167,7 @@ class _Chunk:
         records = read_range(self._spark, spec, spec.sources[self._source], ranges, headers=True, fail_on_loss=False)
         if source.decoded_format == "raw":
             return records
-        return decode.rows(decode.decoded(records, source, spec.folder), source, "skip")
+        return decode.rows(decode.decoded(records, source, self._schemas.values(name)), source, "skip")
 
     def close(self) -> None:
         self._rows.unpersist()

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.model.errors import HeadraceError
 from headrace.pipelines import decode
 from headrace.pipelines.control.folder import StateFolder
+from headrace.pipelines.control.source_schemas import SourceSchemas
 from headrace.pipelines.control.topic_sinks import REJECTED, rejected_sink
 from headrace.pipelines.control.topics import cluster_of, make_topic, matching
 from headrace.pipelines.dead_letters.columns import dead_letters
@@ -49,8 +50,14 @@ class FailureRecovery:
     """Excludes failing records from the batches of a pipeline's queries; see the module."""
 
     def __init__(
-        self, spark: SparkSession, file: SpecFile, folder: StateFolder, is_stopping: Callable[[], bool]
+        self,
+        spark: SparkSession,
+        file: SpecFile,
+        folder: StateFolder,
+        schemas: SourceSchemas,
+        is_stopping: Callable[[], bool],
     ) -> None:
+        self._schemas = schemas
         self._is_stopping = is_stopping
         self._spark = spark
         self._file = file
@@ -92,6 +99,7 @@ class FailureRecovery:
                 self._file,
                 query.name,
                 batch,
+                self._schemas,
                 limit=1 if strict else REJECTED_MAX,
                 is_stopping=self._is_stopping,
             )

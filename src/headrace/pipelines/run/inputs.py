@@ -85,7 +85,7 @@ def source_options(spec: Spec, source: Source, *, headers: bool, start: Start | 
         options["includeHeaders"] = "true"
     if source.max_records_per_batch is not None:
         options["maxOffsetsPerTrigger"] = str(source.max_records_per_batch)
-    parsers = ("json.", "csv.", "avro.")
+    parsers = ("json.", "csv.", "avro.", "json-schema.")
     return options | {name: _text(value) for name, value in source.options.items() if not name.startswith(parsers)}
 
 

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from headrace.model.errors import HeadraceError
 from headrace.pipelines import decode
+from headrace.pipelines.control.source_schemas import SourceSchemas
 from headrace.pipelines.control.topic_sinks import DEAD_LETTERS
 from headrace.pipelines.dead_letters import columns
 from headrace.pipelines.errors import SpecError
@@ -54,21 +55,21 @@ class Query:
     """The source of a dead-letter query."""
 
 
-def plan(spark: SparkSession, file: SpecFile, read: SourceReader) -> list[Query]:
+def plan(spark: SparkSession, file: SpecFile, read: SourceReader, schemas: SourceSchemas) -> list[Query]:
     """The queries of a pipeline."""
-    return _Planner(spark, file, read).queries()
+    return _Planner(spark, file, read, schemas).queries()
 
 
 def steps_over(spark: SparkSession, file: SpecFile, query: str, sources: Mapping[str, DataFrame]) -> DataFrame:
     """The input of the sink `query` over static rows of the sources."""
-    planner = _Planner(spark, file, _read_nothing)
+    planner = _Planner(spark, file, _read_nothing, SourceSchemas(file.spec))
     planner.use_static(sources)
     return sink_rows(planner.view(query), file.spec.sinks[query])
 
 
 def results_over(spark: SparkSession, file: SpecFile, sources: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
     """By sink, its columns over static rows of the sources."""
-    planner = _Planner(spark, file, _read_nothing)
+    planner = _Planner(spark, file, _read_nothing, SourceSchemas(file.spec))
     planner.use_static(sources)
     return {name: planner.view(name).drop(*METADATA_COLUMNS) for name in file.spec.sinks}
 
@@ -78,8 +79,9 @@ def _read_nothing(name: str, source: Source, *, headers: bool) -> DataFrame:
 
 
 class _Planner:
-    def __init__(self, spark: SparkSession, file: SpecFile, read: SourceReader) -> None:
+    def __init__(self, spark: SparkSession, file: SpecFile, read: SourceReader, schemas: SourceSchemas) -> None:
         self._spark = spark
+        self._schemas = schemas
         self._file = file
         self._spec = file.spec
         self._read = read
@@ -121,7 +123,8 @@ class _Planner:
             rows = self._read(name, source, headers=wants_headers)
         else:
             with self._errors_at((*path, "schema")):
-                made = decode.decoded(self._read(name, source, headers=wants_headers), source, self._spec.folder)
+                values = self._schemas.values(name)
+                made = decode.decoded(self._read(name, source, headers=wants_headers), source, values)
                 rows = decode.rows(decode.counted(made, f"source:{name}"), source, self._spec.errors.on_error)
         time = "timestamp" if source.decoded_format == "raw" else "_timestamp"
         return self._timed(rows, path, source.watermark, source.deduplicate, time)
@@ -186,7 +189,7 @@ class _Planner:
             return
         for name, source in self._spec.streams.items():
             if source.can_be_bad:
-                made = decode.decoded(self._read(name, source, headers=True), source, self._spec.folder)
+                made = decode.decoded(self._read(name, source, headers=True), source, self._schemas.values(name))
                 letters = columns.dead_letters(made, self._spec.errors, self._spec.group)
                 counted = letters.observe(f"dead:{name}", F.count(F.lit(1)).alias("rows"))
                 yield Query(DEAD_LETTERS + name, counted, "append", dict(letters.dtypes), source=name)

@@ -12,11 +12,13 @@ from pyspark.sql import functions as F
 
 from headrace.client.message import Message
 from headrace.pipelines import decode
+from headrace.pipelines.control.source_schemas import SourceSchemas
 from headrace.pipelines.errors import PipelineFailed
 from headrace.pipelines.run.failing_rows import reason_of
 from headrace.pipelines.run.inputs import read_static
 from headrace.pipelines.run.plan import results_over
 from headrace.pipelines.spec.file import SpecFile
+from headrace.pipelines.values.framed import schema_ids
 
 _BAD_SHOWN = 5
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -43,6 +45,7 @@ class Preview:
 def preview(spark: SparkSession, file: SpecFile, messages: Mapping[str, Sequence[Message]], rows: int) -> Preview:
     """Run the steps over the messages of each source; at most `rows` rows of each sink."""
     spec, made = file.spec, Preview()
+    schemas = SourceSchemas(spec)
     sources: dict[str, DataFrame] = {}
     for name, source in spec.sources.items():
         if not source.is_stream:
@@ -52,9 +55,11 @@ def preview(spark: SparkSession, file: SpecFile, messages: Mapping[str, Sequence
         if source.decoded_format == "raw":
             sources[name] = records
             continue
-        decoded = decode.decoded(records, source, spec.folder)
-        if source.decoded_format == "avro":
-            # Python workers decode Avro, so do it once. Other formats are evaluated by the optimizer: see `_records`.
+        if source.uses_registry:
+            schemas.learn(name, schema_ids(each.payload for each in messages.get(name, ())))
+        decoded = decode.decoded(records, source, schemas.values(name))
+        if source.has_schemas:
+            # Python workers decode these, so do it once. Other formats are evaluated by the optimizer: see `_records`.
             decoded = decoded.persist()
         bad = decoded.where(F.col(decode.REASON).isNotNull())
         found = bad.select("topic", "partition", "offset", decode.REASON).collect()

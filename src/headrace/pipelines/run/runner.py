@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.pipelines.control.folder import StateFolder
 from headrace.pipelines.control.offset_mirror import OffsetMirror
 from headrace.pipelines.control.progress import BatchProgress, ProgressFiles, RunProgress, read_report
+from headrace.pipelines.control.source_schemas import SourceSchemas
 from headrace.pipelines.control.topic_sinks import REJECTED, topic_sinks
 from headrace.pipelines.control.topics import prepare_topics
 from headrace.pipelines.control.tracing import pipeline_spans
@@ -30,6 +31,7 @@ from headrace.pipelines.run.start import start_query
 from headrace.pipelines.spark_errors import explain_error
 from headrace.pipelines.spec.file import SpecFile
 from headrace.pipelines.spec.model import Source
+from headrace.pipelines.values.pinned import new_ids_in
 
 if TYPE_CHECKING:
     from headrace.pipelines.control.spans import PipelineSpans
@@ -65,7 +67,8 @@ class Runner:
         self._stopping = threading.Event()
         self._queries: dict[str, StreamingQuery] = {}
         self._planned: dict[str, Query] = {}
-        self._recovery = FailureRecovery(spark, file, folder, self._stopping.is_set)
+        self._schemas = SourceSchemas(file.spec, folder.schemas)
+        self._recovery = FailureRecovery(spark, file, folder, self._schemas, self._stopping.is_set)
         self._seen: dict[str, str] = {}
         self._spans: PipelineSpans | None = None
         self.book = RunProgress([], [])
@@ -99,7 +102,7 @@ class Runner:
         prepare_topics(spec)
         rejected = {name: each for name, each in self._folder.read_sinks().items() if name.startswith(REJECTED)}
         self._folder.write_sinks({**rejected, **topic_sinks(spec)})
-        queries = plan(self._spark, self._file, self._read)
+        queries = plan(self._spark, self._file, self._read, self._schemas)
         self._planned = {each.name: each for each in queries}
         self.book = RunProgress(
             [each.name for each in queries if each.sink is not None],
@@ -185,7 +188,7 @@ class Runner:
         if query.sink is None or not self._recovery.rejected(query.name).records:
             return query
         self._recovery.finish(query.name)
-        again = plan(self._spark, self._file, self._recovery.reading(query.name, self._read))
+        again = plan(self._spark, self._file, self._recovery.reading(query.name, self._read), self._schemas)
         return next(each for each in again if each.name == query.name)
 
     def _with_rejected(self, batch: BatchProgress) -> BatchProgress:
@@ -198,13 +201,24 @@ class Runner:
         return replace(batch, bad=batch.bad + count, letters=letters)
 
     def _restart_failed(self) -> None:
-        """Restart queries that failed because of single records, without these; raise any other failure."""
+        """Restart queries that failed because of single records or new schemas; raise any other failure."""
         for name, query in [*self._queries.items()]:
             error = query.exception()
-            if error is not None:
+            if error is None:
+                continue
+            if (found := new_ids_in(str(error))) is not None:
+                self._plan_again(name, *found)
+            else:
                 _log.error("the query %s failed", name, exc_info=error)
                 self._recovery.recover(self._planned[name], query, error)
-                self._start(self._without_rejected(self._planned[name]))
+            self._start(self._without_rejected(self._planned[name]))
+
+    def _plan_again(self, name: str, source: str, ids: list[int]) -> None:
+        """Plan a query again whose batch has records of new schemas: see `source_schemas.py`."""
+        _log.info("%s has records of new schemas (%s): %s is planned again", source, ", ".join(map(str, ids)), name)
+        self._schemas.learn(source, ids)
+        again = plan(self._spark, self._file, self._read, self._schemas)
+        self._planned[name] = next(each for each in again if each.name == name)
 
     def _check(self) -> None:
         for name, query in self._queries.items():

@@ -7,6 +7,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.pipelines import decode
+from headrace.pipelines.control.source_schemas import SourceSchemas
 from headrace.pipelines.run.inputs import read_static
 from headrace.pipelines.run.plan import Query, plan
 from headrace.pipelines.spec.file import SpecFile
@@ -34,7 +35,10 @@ class ValidatedPipeline:
 
 
 def validate(spark: SparkSession, file: SpecFile) -> ValidatedPipeline:
-    """Plan everything and run nothing; needs no broker. Raises `SpecError` with the line that is wrong."""
+    """Plan everything and run nothing. Raises `SpecError` with the line that is wrong.
+
+    Needs no broker, except for the registry of a source whose schema the file does not name.
+    """
     with tempfile.TemporaryDirectory(prefix="headrace-validate-") as folder:
 
         def read(name: str, source: Source, *, headers: bool) -> DataFrame:
@@ -43,4 +47,4 @@ def validate(spark: SparkSession, file: SpecFile) -> ValidatedPipeline:
             columns = f"{decode.RECORD_SCHEMA}, {decode.HEADERS_SCHEMA}" if headers else decode.RECORD_SCHEMA
             return spark.readStream.schema(columns).parquet(str(Path(folder)))
 
-        return ValidatedPipeline(plan(spark, file, read))
+        return ValidatedPipeline(plan(spark, file, read, SourceSchemas(file.spec)))

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from headrace.config.settings import did_you_mean
-from headrace.pipelines.spec.model import Deduplicate, Sink, Source, Spec, Step
+from headrace.pipelines.spec.model import SCHEMA_FORMATS, Deduplicate, Sink, Source, Spec, Step
 from headrace.pipelines.spec.toml_lines import Path as KeyPath
 
 Problem = tuple[KeyPath, str]
 
-STREAM_FORMATS = ("json", "csv", "avro", "text", "raw")
+STREAM_FORMATS = ("json", "csv", *SCHEMA_FORMATS, "text", "raw")
 FILE_FORMATS = ("parquet", "csv", "json", "orc")
 TOPIC_FORMATS = ("json", "text", "raw")
 TABLE_FORMATS = ("parquet", "iceberg")
@@ -95,11 +95,7 @@ def _of_stream(path: KeyPath, source: Source) -> Iterator[Problem]:
     kind = source.decoded_format
     if kind in ("json", "csv") and not source.schema:
         yield path, f'{kind} needs a schema, such as schema = "id STRING, amount DOUBLE"'
-    if kind == "avro" and not (source.schema or source.schemas or source.registry):
-        yield path, "avro needs a schema: schema = a file, schemas = { 1 = 'order.avsc' }, or a registry with a subject"
-    for key in ("schemas", "registry", "subject"):
-        if getattr(source, key) and kind != "avro":
-            yield (*path, key), f"{key} is for avro, and this source is {kind}"
+    yield from _of_schemas(path, source)
     if kind in ("text", "raw") and source.schema:
         yield (*path, "schema"), f"{kind} has no schema: its columns are always the same"
     if source.pattern is not None:
@@ -118,6 +114,19 @@ def _of_stream(path: KeyPath, source: Source) -> Iterator[Problem]:
     if source.max_records_per_batch is not None and source.max_records_per_batch < 1:
         yield (*path, "max_records_per_batch"), "at least one record has to be in a batch"
     yield from _of_time(path, source.watermark, source.deduplicate, may_be_untimed=True)
+
+
+def _of_schemas(path: KeyPath, source: Source) -> Iterator[Problem]:
+    kind = source.decoded_format
+    for key in ("schemas", "registry", "subject", "version"):
+        if getattr(source, key) and kind not in SCHEMA_FORMATS:
+            yield (*path, key), f"{key} is for {', '.join(SCHEMA_FORMATS)}, and this source is {kind}"
+    if source.message and kind != "protobuf":
+        yield (*path, "message"), f"message is for protobuf, and this source is {kind}"
+    if source.version is not None and (source.version < 1 or source.schema):
+        yield (*path, "version"), "version is that of the subject's schema, from 1 on, instead of a schema of the file"
+    if source.uses_registry and not source.schema and not source.subject_name:
+        yield path, "with several topics, say which subject of the registry has the schema: subject = …"
 
 
 def _of_time(

@@ -22,6 +22,15 @@ METADATA_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_h
 """Columns of every row of a topic beside those of its value. Sinks drop them unless they are renamed."""
 
 
+SCHEMA_FORMATS = ("avro", "json-schema", "protobuf")
+"""Formats of values with a schema, by default that of the registry."""
+
+
+def subject_of(topic: str) -> str:
+    """The subject of a topic's values in a registry, by Confluent's rule."""
+    return f"{topic}-value"
+
+
 class SpecSection(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Base of the sections: an unknown key is an error."""
 
@@ -50,6 +59,8 @@ class Source(SpecSection, frozen=True, forbid_unknown_fields=True, kw_only=True)
     schemas: dict[str, str] = {}
     registry: str | None = None
     subject: str | None = None
+    version: int | None = None
+    message: str | None = None
     starting: str = "earliest"
     tombstones: Literal["bad", "keep", "drop"] = "bad"
     watermark: str | None = None
@@ -70,6 +81,22 @@ class Source(SpecSection, frozen=True, forbid_unknown_fields=True, kw_only=True)
     def decoded_format(self) -> str:
         """The format of the values; `json` by default."""
         return self.format or "json"
+
+    @property
+    def has_schemas(self) -> bool:
+        """Whether values are of a format with schemas."""
+        return self.is_stream and self.decoded_format in SCHEMA_FORMATS
+
+    @property
+    def uses_registry(self) -> bool:
+        """Whether values have the ids of schemas in a registry; a schema alone, or files, are for values without."""
+        named = self.registry or self.subject or self.version
+        return self.has_schemas and bool(named or not (self.schema or self.schemas))
+
+    @property
+    def subject_name(self) -> str:
+        """The subject whose schema values are read with; empty if there is no single topic to name it after."""
+        return self.subject or (subject_of(self.all_topics[0]) if len(self.all_topics) == 1 else "")
 
     @property
     def can_be_bad(self) -> bool:
@@ -101,6 +128,8 @@ class Sink(SpecSection, frozen=True, forbid_unknown_fields=True, kw_only=True):
     headers: dict[str, str] = {}
     partitions: int | None = None
     partition_by: str | list[str] = []
+    registry: str | None = None
+    subject: str | None = None
     order: str | None = None
     delete: str | None = None
     delete_nulls: bool = False

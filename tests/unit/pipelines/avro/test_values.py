@@ -11,8 +11,9 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from headrace.pipelines.avro.schema import SchemaError
-from headrace.pipelines.avro.values import AvroValues, WriterSchema
+from headrace.pipelines.avro.values import AvroValues
+from headrace.pipelines.values.schemas import WriterSchema
+from headrace.pipelines.values.types import SchemaError
 
 ORDER = {
     "type": "record",
@@ -35,6 +36,8 @@ class Known:
     def by_id(self, schema_id: int) -> WriterSchema | None:
         text = self.schemas.get(schema_id)
         return None if text is None else WriterSchema(text)
+
+    def require(self, ids: Sequence[int]) -> None: ...
 
 
 def written(schema: Any, value: Any, schema_id: int | None = None) -> bytes:
@@ -292,7 +295,7 @@ def test_named_types_are_found_by_their_names_and_in_references() -> None:
             {"name": "work", "type": ["null", "shop.Address"]},
         ],
     }
-    values = AvroValues(json.dumps(person), references=(json.dumps(address),))
+    values = AvroValues(json.dumps(person), references=(("address", json.dumps(address)),))
     assert values.ddl == "`home` STRUCT<`city`: STRING>, `work` STRUCT<`city`: STRING>"
     assert read(values, [b"\x02a\x02\x02b"])[0] == [{"home": {"city": "a"}, "work": {"city": "b"}}]
 

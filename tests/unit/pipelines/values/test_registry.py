@@ -1,22 +1,21 @@
-"""Schemas from files and from a registry, which may be slow, wrong or gone."""
+"""Requests to a registry, which may be slow, wrong or gone; and the decisions about schemas that a pipeline makes."""
 
 import base64
 import json
-import pickle
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from headrace.pipelines.avro.registry import RegistryUnavailable, SchemaFiles, SchemaRegistry, avro_values
-from headrace.pipelines.avro.schema import SchemaError
+from headrace.config.credentials import Credentials
+from headrace.pipelines.avro.values import AvroValues
+from headrace.pipelines.values.registry import RegistryUnavailable, SchemaRegistry
+from headrace.pipelines.values.schemas import WriterSchema
+from headrace.pipelines.values.types import SchemaError
 
 TEXT = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]})
-VALUE = b"\x02a"
 
 
 class FakeRegistry:
@@ -68,26 +67,6 @@ def registry() -> Iterator[FakeRegistry]:
     fake.close()
 
 
-def framed(schema_id: int) -> bytes:
-    return b"\x00" + schema_id.to_bytes(4, "big") + VALUE
-
-
-def test_a_schema_is_asked_for_once(registry: FakeRegistry) -> None:
-    registry.answers["/schemas/ids/7"] = {"schema": TEXT}
-    source = SchemaRegistry(registry.url + "/")
-    for _ in range(3):
-        found = source.by_id(7)
-        assert found is not None
-        assert found.text == TEXT
-    assert registry.asked == ["/schemas/ids/7"]
-
-
-def test_an_unknown_id_is_not_asked_for_every_time(registry: FakeRegistry) -> None:
-    source = SchemaRegistry(registry.url)
-    assert source.by_id(8) is source.by_id(8) is None
-    assert registry.asked == ["/schemas/ids/8"]
-
-
 def test_references_come_with_a_schema(registry: FakeRegistry) -> None:
     inner = json.dumps({"type": "enum", "name": "Kind", "symbols": ["A"]})
     middle = json.dumps({"type": "record", "name": "Middle", "fields": [{"name": "kind", "type": "Kind"}]})
@@ -101,41 +80,15 @@ def test_references_come_with_a_schema(registry: FakeRegistry) -> None:
         },
         "/subjects/kind/versions/1": {"schema": inner},
     }  # fmt: skip
-    values = avro_values(registry=registry.url, subject="orders-value")
-    assert values.ddl == "`m` STRUCT<`kind`: STRING>"
-
-
-def test_values_are_read_by_the_registrys_ids_also_in_another_process(registry: FakeRegistry) -> None:
-    registry.answers = {
-        "/subjects/orders-value/versions/latest": {"schema": TEXT, "id": 7},
-        "/schemas/ids/7": {"schema": TEXT},
-        "/schemas/ids/9": {"schema": "message M {}", "schemaType": "PROTOBUF"},
-    }
-    sent = pickle.dumps(avro_values(registry=registry.url, subject="orders-value"))
-    values = pickle.loads(sent)
-    found = values.decode(pa.array([framed(7), framed(8), framed(9)]))
-    assert found.columns.to_pylist() == [{"id": "a"}, None, None]
-    assert found.reasons.to_pylist()[:2] == [None, "there is no schema of id 8"]
-    assert "PROTOBUF" in found.reasons.to_pylist()[2]
-    asked = list(registry.asked)
-    assert pickle.loads(sent).decode(pa.array([framed(7)])).columns.to_pylist() == [{"id": "a"}]
-    assert registry.asked == asked, "another task of the same worker asks again"
+    found = SchemaRegistry(registry.url).latest("orders-value")
+    assert found.schema == WriterSchema(outer, (("Kind", inner), ("Middle", middle)))
+    assert AvroValues(outer, references=found.schema.references).ddl == "`m` STRUCT<`kind`: STRING>"
 
 
 def test_a_failure_that_passes_is_waited_for(registry: FakeRegistry) -> None:
     registry.answers["/schemas/ids/7"] = {"schema": TEXT}
     registry.failures = 2
     assert SchemaRegistry(registry.url).by_id(7) is not None
-
-
-def test_a_registry_that_fails_is_no_fault_of_a_value(registry: FakeRegistry) -> None:
-    registry.failures = 100
-    values = avro_values(registry=registry.url, schema=TEXT)
-    with pytest.raises(RegistryUnavailable, match="500"):
-        values.decode(pa.array([framed(7)]))
-    registry.failures = 0
-    registry.answers["/schemas/ids/7"] = {"schema": TEXT}
-    assert values.decode(pa.array([framed(7)])).columns.to_pylist() == [{"id": "a"}]
 
 
 @pytest.mark.parametrize("answer", [b"<html>", b"[1]", b'{"x": 1}'])
@@ -163,39 +116,20 @@ def test_name_and_password_are_sent_and_not_shown(registry: FakeRegistry) -> Non
     assert "crat" not in str(caught.value)
 
 
-def test_files_by_id(tmp_path: Path) -> None:
-    (tmp_path / "order.avsc").write_text(TEXT)
-    sent = pickle.dumps(avro_values(schemas={"7": "order.avsc"}, folder=tmp_path))
-    values = pickle.loads(sent)
-    assert pickle.loads(sent) is values
-    found = values.decode(pa.array([framed(7), framed(8)]))
-    assert found.columns.to_pylist() == [{"id": "a"}, None]
-    assert found.reasons.to_pylist() == [None, "there is no schema of id 8"]
-    assert SchemaFiles({}).by_id(1) is None
-
-
-def test_one_file_for_values_without_ids(tmp_path: Path) -> None:
-    (tmp_path / "order.avsc").write_text(TEXT)
-    assert avro_values(schema="order.avsc", folder=tmp_path).decode(pa.array([VALUE])).columns.to_pylist() == [
-        {"id": "a"}
-    ]
-
-
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({}, "needs a schema"),
-        ({"schema": "missing.avsc"}, "missing.avsc cannot be read: No such file"),
-        ({"schemas": {"one": "order.avsc"}}, "'one' is not the id"),
-        ({"registry": "registry:8081", "subject": "x"}, "not the address"),
-        ({"registry": "http://127.0.0.1:1"}, "needs a subject"),
-    ],
-)
-def test_what_is_wrong_with_a_pipelines_file_is_said(options: dict[str, Any], reason: str, tmp_path: Path) -> None:
-    with pytest.raises(SchemaError, match=reason):
-        avro_values(**options, folder=tmp_path)
-
-
 def test_a_subject_that_is_not_there(registry: FakeRegistry) -> None:
     with pytest.raises(SchemaError, match="no subject nothing"):
-        avro_values(registry=registry.url, subject="nothing")
+        SchemaRegistry(registry.url).latest("nothing")
+
+
+def test_another_address_is_asked_if_one_does_not_answer(registry: FakeRegistry) -> None:
+    registry.answers["/schemas/ids/7"] = {"schema": TEXT}
+    assert SchemaRegistry(["http://127.0.0.1:1", registry.url]).by_id(7) == WriterSchema(TEXT)
+
+
+def test_a_password_is_sent_to_this_machine_or_over_tls(registry: FakeRegistry) -> None:
+    login = Credentials(user="ada", password="p:w")
+    registry.answers["/schemas/ids/7"] = {"schema": TEXT}
+    assert SchemaRegistry(registry.url, credentials=login).by_id(7) is not None
+    assert registry.authorization == "Basic " + base64.b64encode(b"ada:p:w").decode()
+    with pytest.raises(RegistryUnavailable, match="over https only"):
+        SchemaRegistry("http://registry.example:8081", credentials=login)

@@ -1,16 +1,18 @@
-"""Read positions in many Avro values at once, advanced field by field with numpy.
+"""Read positions in many values at once, advanced field by field with numpy.
 
 A value that cannot be decoded gets a fault, and its position moves to its end; decoding continues for the others, and
 what is read for this value is discarded. Nothing is read outside the buffer: every length is checked against the
 remaining bytes of the value before it is used.
 """
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.records.columns import pieces
-from headrace.records.varints import INT32_BYTES, INT64_BYTES, Bytes, Integers, try_varints
+from headrace.records.varints import INT32_BYTES, INT64_BYTES, Bytes, Integers, try_uvarints, try_varints, words_at
 
 Mask = npt.NDArray[np.bool_]
 
@@ -64,15 +66,11 @@ class RowCursors:
 
     def numbers(self, path: str, max_bytes: int = INT64_BYTES) -> Integers:
         """Read a number from each row."""
-        found, after, wrong = try_varints(self.data, self.at, max_bytes)
-        self.at = after
-        if len(wrong):
-            mask = np.zeros(len(self), np.bool_)
-            mask[wrong] = True
-            bits = 32 if max_bytes == INT32_BYTES else 64
-            self.fail(mask, f"{path} has a number of more than {bits} bits")
-        self._check_ends(path)
-        return found
+        return self._passed(path, max_bytes, *try_varints(self.data, self.at, max_bytes))
+
+    def unsigned(self, path: str) -> Integers:
+        """Read an unsigned number of 64 bits from each row; those with the highest bit are negative here."""
+        return self._passed(path, INT64_BYTES, *try_uvarints(self.data, self.at, INT64_BYTES))
 
     def chunks(self, sizes: Integers, path: str) -> tuple[Integers, Integers]:
         """Skip so many bytes of each row; returns their starts and sizes, size 0 for a row with a fault."""
@@ -84,15 +82,22 @@ class RowCursors:
         self.at = starts + sizes
         return starts, sizes
 
-    def fixed(self, size: int, path: str) -> npt.NDArray[np.uint8]:
-        """Read so many bytes from each row."""
-        starts, _ = self.chunks(np.full(len(self), size, np.int64), path)
-        return self.data.take(starts[:, None] + np.arange(size), mode="clip")
+    def fixed(self, kind: str, path: str) -> npt.NDArray[Any]:
+        """Read a number of a fixed size from each row, such as `<f8`."""
+        starts, _ = self.chunks(np.full(len(self), np.dtype(kind).itemsize, np.int64), path)
+        return words_at(self.data, starts, kind)
 
     def binary(self, starts: Integers, sizes: Integers) -> pa.Array:
         return pieces(self.buffer, starts, sizes)
 
-    def _check_ends(self, path: str) -> None:
+    def _passed(self, path: str, max_bytes: int, found: Integers, after: Integers, wrong: Integers) -> Integers:
+        self.at = after
+        if len(wrong):
+            mask = np.zeros(len(self), np.bool_)
+            mask[wrong] = True
+            bits = 32 if max_bytes == INT32_BYTES else 64
+            self.fail(mask, f"{path} has a number of more than {bits} bits")
         short = self.at > self.ends
         if short.any():
             self.fail(short, f"{path} is cut off")
+        return found

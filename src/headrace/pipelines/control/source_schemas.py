@@ -1,0 +1,223 @@
+"""The schemas that the sources of a pipeline are read with, in `checkpoint/schemas.json`.
+
+All queries of a pipeline must judge a record in the same way: one that the sink's query leaves out and the dead
+letters' query accepts would be lost. So the driver decides about each schema id once, writes the decision down, and
+plans with it; tasks never ask the registry. A record with an id that has no decision yet fails its batch, of which
+nothing is written: the driver then decides (`learn`), and the query is planned again and continues at its checkpoint.
+
+The reader's rule: values are read with the newest version of the subject when the pipeline first starts. A newer
+version becomes the reader's when the pipeline starts again, or when a record with a new id arrives, but only if it can
+read all schemas in use, as the registry's compatibility sees it. Otherwise the reader's schema stays, and records that
+it cannot read are dead letters. So an accepted record stays accepted. A `version` or a `schema` in the file is never
+replaced.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from headrace.model.errors import HeadraceError
+from headrace.pipelines.control.folder import replace_text
+from headrace.pipelines.control.http_sites import http_sites
+from headrace.pipelines.errors import PipelineError
+from headrace.pipelines.formats import make_values, named_schema, values_without_registry
+from headrace.pipelines.json_schema.columns import columns_of_document, narrowed, parse_document
+from headrace.pipelines.spec.model import Sink, Source, Spec
+from headrace.pipelines.values.framed import FramedValues
+from headrace.pipelines.values.pinned import PinnedSchemas
+from headrace.pipelines.values.registry import RegisteredSchema, RegistryUnavailable, SchemaRegistry
+from headrace.pipelines.values.schemas import WriterSchema
+from headrace.pipelines.values.types import SchemaError
+from headrace.schemas.errors import SchemaFault
+from headrace.schemas.parsed import incompatibilities, parse_any
+
+FORMAT = 1
+MAX_IDS = 1000
+"""Schema ids of a source that are decided about."""
+_PREFIX = "/registry"
+_log = logging.getLogger("headrace.pipelines")
+
+RegistryOf = Callable[[Source | Sink], SchemaRegistry]
+
+
+class SourceDecisions(msgspec.Struct, frozen=True):
+    """The reader's schema of a source, and the schemas of ids; None for an id that the registry did not have."""
+
+    subject: str
+    reader: WriterSchema
+    reader_id: int = 0
+    """The id of the reader's schema; 0 if the file names it."""
+    ids: tuple[tuple[int, WriterSchema | None], ...] = ()
+
+    def with_ids(self, found: Mapping[int, WriterSchema | None]) -> "SourceDecisions":
+        """A decision stays: an id that has one is not decided about again."""
+        return msgspec.structs.replace(self, ids=tuple(sorted({**found, **dict(self.ids)}.items())))
+
+
+class SchemaDecisions(msgspec.Struct, frozen=True):
+    """The content of the file, by source."""
+
+    sources: dict[str, SourceDecisions] = {}
+    format: int = FORMAT
+
+
+class SourceSchemas:
+    """The decoders of a pipeline's sources; see the module. Without a `file` nothing is stored."""
+
+    def __init__(self, spec: Spec, file: Path | None = None, registry_of: RegistryOf | None = None) -> None:
+        self._spec = spec
+        self._file = file
+        self._registry_of = registry_of or (lambda part: registry_for(spec, part))
+        self._decided: dict[str, SourceDecisions] | None = None
+        self._is_current: set[str] = set()
+
+    def values(self, name: str) -> FramedValues | None:
+        """The decoder of a source; None for a format without schemas. Raises `SchemaError`, `RegistryUnavailable`."""
+        source = self._spec.sources[name]
+        if not source.has_schemas:
+            return None
+        if not source.uses_registry:
+            return values_without_registry(source, self._spec.folder)
+        decisions = self._current(name, source)
+        return make_values(source, decisions.reader, PinnedSchemas(name, decisions.ids))
+
+    def learn(self, name: str, ids: Iterable[int]) -> None:
+        """Decide about ids that records of a source have, and take a newer schema for reading if it is time."""
+        source = self._spec.sources[name]
+        decisions = self._current(name, source)
+        fresh = [each for each in ids if each not in dict(decisions.ids)]
+        if not fresh:
+            return
+        if len(decisions.ids) + len(fresh) > MAX_IDS:
+            raise PipelineError(
+                f"records of {name} have more than {MAX_IDS} schema ids, such as {fresh[-1]}: is {source.format} the "
+                "format of its topic?"
+            )
+        registry = self._registry_of(source)
+        decisions = decisions.with_ids({each: _schema_of(registry, each) for each in fresh})
+        self._store(name, self._newest(name, source, registry, decisions))
+
+    def _current(self, name: str, source: Source) -> SourceDecisions:
+        if self._decided is None:
+            self._decided = dict(_read(self._file).sources)
+        if name not in self._is_current:
+            self._store(name, self._begun(name, source, self._decided.get(name)))
+            self._is_current.add(name)
+        return self._decided[name]
+
+    def _begun(self, name: str, source: Source, stored: SourceDecisions | None) -> SourceDecisions:
+        """The decisions at the start of the pipeline: the stored ones, with what the registry has got since."""
+        named = named_schema(source, self._spec.folder)
+        if stored is not None and stored.subject == source.subject_name:
+            try:
+                return self._newest(name, source, self._registry_of(source), stored)
+            except (RegistryUnavailable, OSError) as error:
+                _log.warning("the schema registry does not answer, %s is read as before: %s", name, error)
+                return stored
+        registry = self._registry_of(source)
+        known = list(registry.versions(source.subject_name)) if source.subject_name else []
+        ids: dict[int, WriterSchema | None] = {each.id: each.schema for each in known}
+        if named is not None:
+            return SourceDecisions(source.subject_name, named).with_ids(ids)
+        found = self._wanted(source, registry)
+        made = SourceDecisions(source.subject_name, found.schema, found.id)
+        return made.with_ids({**ids, found.id: found.schema})
+
+    def _wanted(self, source: Source, registry: SchemaRegistry) -> RegisteredSchema:
+        if source.version is None:
+            return registry.latest(source.subject_name)
+        found = registry.find(source.subject_name, source.version)
+        if found is None:
+            raise SchemaError(
+                f"the registry at {registry.address} has no version {source.version} of {source.subject_name}"
+            )
+        return found
+
+    def _newest(
+        self, name: str, source: Source, registry: SchemaRegistry, decisions: SourceDecisions
+    ) -> SourceDecisions:
+        """The decisions with the reader's schema: that of the file, or the newest one that reads all that is in use."""
+        named = named_schema(source, self._spec.folder)
+        if named is not None:
+            return msgspec.structs.replace(decisions, reader=named, reader_id=0)
+        try:
+            found = self._wanted(source, registry)
+        except SchemaError as error:
+            _log.warning("%s is read as before: %s", name, error)
+            return decisions
+        if found.id == decisions.reader_id:
+            return decisions
+        in_use = [(each, schema) for each, schema in decisions.ids if schema is not None and each != found.id]
+        if source.version is None and (problem := _unreadable(found.schema, in_use)):
+            _log.warning("%s is not read with version %d of %s: %s", name, found.version, source.subject_name, problem)
+            return decisions
+        _log.info("%s is read with version %d of %s", name, found.version, source.subject_name)
+        made = decisions.with_ids({found.id: found.schema})
+        return msgspec.structs.replace(made, reader=found.schema, reader_id=found.id)
+
+    def _store(self, name: str, decisions: SourceDecisions) -> None:
+        assert self._decided is not None
+        if self._decided.get(name) == decisions:
+            return
+        self._decided[name] = decisions
+        if self._file is not None:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            replace_text(self._file, msgspec.json.encode(SchemaDecisions(self._decided)).decode())
+
+
+def registry_for(spec: Spec, part: Source | Sink) -> SchemaRegistry:
+    """The registry that a section names, or that of its brokers. Raises `SchemaError`, `RegistryUnavailable`."""
+    if part.registry is not None:
+        return SchemaRegistry(part.registry)
+    try:
+        urls, credentials = http_sites(spec.bootstrap_of(part), spec.connection)
+    except HeadraceError as error:
+        raise RegistryUnavailable(f"the schema registry of the brokers was not found: {error}") from error
+    return SchemaRegistry([url.rstrip("/") + _PREFIX for url in urls], credentials=credentials)
+
+
+def _schema_of(registry: SchemaRegistry, schema_id: int) -> WriterSchema | None:
+    try:
+        return registry.by_id(schema_id)
+    except SchemaError as error:
+        _log.warning("the schema of id %d cannot be used: %s", schema_id, error)
+        return None
+
+
+def _unreadable(reader: WriterSchema, writers: Iterable[tuple[int, WriterSchema]]) -> str:
+    """Why a schema cannot read values of others that are in use; empty if it can."""
+    for schema_id, writer in writers:
+        try:
+            problem = _misread(reader, writer)
+        except (SchemaFault, SchemaError) as error:
+            problem = str(error)
+        if problem:
+            return f"it cannot read values of the schema of id {schema_id}: {problem}"
+    return ""
+
+
+def _misread(reader: WriterSchema, writer: WriterSchema) -> str:
+    if reader.kind == writer.kind == "JSON":
+        # Each value is checked by its own schema: the reader's only names columns.
+        new, old = (columns_of_document(parse_document(each.text, each.references)) for each in (reader, writer))
+        return f"{found} has another type" if (found := narrowed(new, old)) else ""
+    parsed = [parse_any(each.kind, each.text, each.references, is_new=False) for each in (reader, writer)]
+    found_changes = incompatibilities(*parsed)
+    return found_changes[0].description if found_changes else ""
+
+
+def _read(file: Path | None) -> SchemaDecisions:
+    if file is None:
+        return SchemaDecisions()
+    try:
+        data = file.read_bytes()
+    except FileNotFoundError:
+        return SchemaDecisions()
+    found = msgspec.json.decode(data, type=SchemaDecisions)
+    if found.format > FORMAT:
+        raise PipelineError(
+            f"{file} was written by a newer Headrace (format {found.format}, this one reads {FORMAT}): use that one"
+        )
+    return found

@@ -1,0 +1,1 @@
+"""Decodes Protobuf messages to Arrow columns and encodes them, in bulk."""

@@ -1,0 +1,61 @@
+"""Schemas that the driver has pinned for a plan, so that all tasks of all queries judge a record in the same way.
+
+Workers never ask the registry. A block with an id that the driver has not judged yet raises `NewSchemaIds`, which fails
+the batch before anything of it is written: the driver asks for the schemas, records the answer and plans again. See
+`control/source_schemas.py`.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from headrace.model.errors import HeadraceError
+from headrace.pipelines.values.schemas import WriterSchema
+
+FAR_ID = 100_000
+"""An id so far beyond the highest known one is no id, but a value of another format."""
+_MAX_IDS_NAMED = 500
+_NAMED = re.compile(r"values of the source (\w+) have new schema ids: ([\d, ]+)")
+
+
+class NewSchemaIds(HeadraceError):
+    """Values have schema ids that the driver has not judged."""
+
+    def __init__(self, source: str, ids: Iterable[int]) -> None:
+        named = ", ".join(map(str, sorted(ids)[:_MAX_IDS_NAMED]))
+        super().__init__(f"values of the source {source} have new schema ids: {named}")
+
+
+def new_ids_in(text: str) -> tuple[str, list[int]] | None:
+    """The source and the ids that an error of Spark names, if it is of this kind."""
+    found = _NAMED.search(text)
+    return None if found is None else (found[1], [int(each) for each in found[2].split(",") if each.strip()])
+
+
+class PinnedSchemas:
+    """The schemas of the ids that the driver has judged; None for an id that the registry did not have."""
+
+    def __init__(self, source: str, schemas: Sequence[tuple[int, WriterSchema | None]]) -> None:
+        self._source = source
+        self._listed = tuple(schemas)
+        self._schemas = dict(schemas)
+        self._highest = max((each for each, schema in schemas if schema is not None), default=0)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _pinned, (self._source, self._listed)
+
+    def by_id(self, schema_id: int) -> WriterSchema | None:
+        return self._schemas.get(schema_id)
+
+    def require(self, ids: Sequence[int]) -> None:
+        """Raise `NewSchemaIds` if some of them are not judged."""
+        fresh = [each for each in ids if each not in self._schemas and each <= self._highest + FAR_ID]
+        if fresh:
+            raise NewSchemaIds(self._source, fresh)
+
+
+@lru_cache(maxsize=32)
+def _pinned(source: str, schemas: tuple[tuple[int, WriterSchema | None], ...]) -> PinnedSchemas:
+    """One instance for all tasks of a worker."""
+    return PinnedSchemas(source, schemas)
