@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequen
 from concurrent.futures import Future
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from headrace.client.aio_topics import Topics
 from headrace.client.base import ClientBase
@@ -29,9 +29,14 @@ from headrace.client.outgoing import Headers, Outgoing, Payload
 from headrace.client.queue.aio import Queue, on_loop
 from headrace.client.queue.aio import result_of as _result
 from headrace.client.queue.description import QueueDescription
+from headrace.client.schemas.aio import Schemas
+from headrace.client.schemas.schemas import Schemas as SyncSchemas
 from headrace.client.signals import chosen, stopping_on
 from headrace.client.threads import DaemonThreads
 from headrace.client.topics import Topics as SyncTopics
+
+if TYPE_CHECKING:
+    from headrace.client.schemas.serializer import Serializer
 
 _THREADS = 8
 
@@ -60,11 +65,17 @@ class Client(ClientBase[Stream[Any]]):
         self._threads = DaemonThreads(_THREADS, "headrace-aio")
         self._aio_queues: dict[str, Queue] = {}
         self._topics = Topics(SyncTopics(self._connection.contact, self._connection.admin_config()), self._threads)
+        self._schemas = Schemas(SyncSchemas(self._connection.schemas), self._threads)
 
     @property
     def topics(self) -> Topics:
         """Create, list, describe, alter and delete topics: `await client.topics.create("orders", partitions=6)`."""
         return self._topics
+
+    @property
+    def schemas(self) -> Schemas:
+        """The schema registry of the brokers: `await client.schemas.register("orders-value", Order)`."""
+        return self._schemas
 
     async def publish(
         self,
@@ -81,6 +92,7 @@ class Client(ClientBase[Stream[Any]]):
         id: str | None = None,
         source: str | None = None,
         subject: str | None = None,
+        schema: "str | Serializer | None" = None,
     ) -> Published:
         """Send a message and wait until it is stored. For many at once, gather: they go out in batches.
 
@@ -93,7 +105,7 @@ class Client(ClientBase[Stream[Any]]):
 
         The arguments are those of `headrace.Client.publish`.
         """
-        event = (type, content_type, correlation_id, id, source, subject)
+        event = (type, content_type, correlation_id, id, source, subject, schema)
         outgoing = Outgoing(topic, payload, key, headers, partition, timestamp, *event)
         return await asyncio.wrap_future(await self._do(self._send, outgoing))
 
@@ -106,14 +118,16 @@ class Client(ClientBase[Stream[Any]]):
         if (publisher := self._connection.used_publisher) is not None:
             await self._do(publisher.flush)
 
-    def subscribe(self, topic: str, *, start: Start = "latest") -> Stream[Subscription]:
+    def subscribe(self, topic: str, *, start: Start = "latest", type: Any = None) -> Stream[Subscription]:
         """Every message of a topic from `start` on, without a group. The starting point is settled when the stream is
         entered with `async with`, or at the first message asked for."""
-        return self._opened(Stream(lambda: self._connection.subscription(topic, start, bounded=False)))
+        return self._opened(Stream(lambda: self._connection.subscription(topic, start, bounded=False, kind=type)))
 
-    def replay(self, topic: str, since: Start = "earliest", until: datetime | None = None) -> Stream[Subscription]:
+    def replay(
+        self, topic: str, since: Start = "earliest", until: datetime | None = None, *, type: Any = None
+    ) -> Stream[Subscription]:
         """The messages of a topic between two times, once over; without `until`, up to the present end."""
-        return self._opened(Stream(lambda: self._connection.subscription(topic, since, until, bounded=True)))
+        return self._opened(Stream(lambda: self._connection.subscription(topic, since, until, bounded=True, kind=type)))
 
     @overload
     def consume(
@@ -127,6 +141,7 @@ class Client(ClientBase[Stream[Any]]):
         max_unacked: int = ...,
         commit_interval_s: float | None = ...,
         transactional_id: str | None = ...,
+        type: Any = ...,
     ) -> Transaction: ...
     @overload
     def consume(
@@ -140,6 +155,7 @@ class Client(ClientBase[Stream[Any]]):
         max_unacked: int = ...,
         commit_interval_s: float | None = ...,
         transactional_id: str | None = ...,
+        type: Any = ...,
     ) -> Stream[Consumption]: ...
     def consume(
         self,
@@ -152,6 +168,7 @@ class Client(ClientBase[Stream[Any]]):
         max_unacked: int = 10_000,
         commit_interval_s: float | None = None,
         transactional_id: str | None = None,
+        type: Any = None,
     ) -> Any:
         """Consume topics as a member of a group: each partition is read by one member.
 
@@ -179,6 +196,7 @@ class Client(ClientBase[Stream[Any]]):
                 max_unacked=max_unacked,
                 commit_interval_s=commit_interval_s,
                 transactional_id=transactional_id,
+                kind=type,
             )
 
         return self._opened(Transaction(make) if delivery == "exactly-once" else Stream(make))

@@ -142,6 +142,7 @@ class ClientBase(Generic[StreamT]):
         batch: int = 100,
         commit_interval_s: float | None = None,
         transactional_id: str | None = None,
+        type: Any = None,
     ) -> Callable[[HandlerT], HandlerT]:
         """Register a function that `run` calls with every message of the topics. With asyncio it may be `async`; one
         that is not runs on a thread.
@@ -168,6 +169,7 @@ class ClientBase(Generic[StreamT]):
         - `batch`: at most once, so many messages are committed before the first of them is handled.
         - `commit_interval_s`: how often offsets are committed; by default 0.5, and 0.1 for exactly once.
         - `transactional_id`: exactly once, a name that this process keeps over restarts.
+        - `type`: the type of `message.value`; a message of another type is dead-lettered, see `Client.consume`.
         """
 
         def register(function: HandlerT) -> HandlerT:
@@ -185,6 +187,7 @@ class ClientBase(Generic[StreamT]):
                 batch,
                 commit_interval_s,
                 transactional_id,
+                type,
             )
             self._handlers.append(handler)
             return function

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from types import TracebackType
-from typing import Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from headrace.client.base import ClientBase
 from headrace.client.consume import runner
@@ -20,8 +20,12 @@ from headrace.client.keywords import checks_keywords
 from headrace.client.outgoing import Headers, Outgoing, Payload
 from headrace.client.queue.description import QueueDescription
 from headrace.client.queue.queue import Queue
+from headrace.client.schemas.schemas import Schemas
 from headrace.client.signals import chosen
 from headrace.client.topics import Topics
+
+if TYPE_CHECKING:
+    from headrace.client.schemas.serializer import Serializer
 
 
 @checks_keywords
@@ -42,11 +46,17 @@ class Client(ClientBase[Stream]):
 
     def _prepare(self) -> None:
         self._topics = Topics(self._connection.contact, self._connection.admin_config())
+        self._schemas = Schemas(self._connection.schemas)
 
     @property
     def topics(self) -> Topics:
         """Create, list, describe, alter and delete topics: `client.topics.create("orders", partitions=6)`."""
         return self._topics
+
+    @property
+    def schemas(self) -> Schemas:
+        """The schema registry of the brokers: `client.schemas.register("orders-value", Order)`."""
+        return self._schemas
 
     def publish(
         self,
@@ -63,6 +73,7 @@ class Client(ClientBase[Stream]):
         id: str | None = None,
         source: str | None = None,
         subject: str | None = None,
+        schema: "str | Serializer | None" = None,
     ) -> Published:
         """Send a message and wait until it is stored. Raises `DeliveryFailed` if the broker refuses it, and
         `Unreachable` without an answer in time (`message.timeout.ms`, a minute): then it may be stored or not.
@@ -79,8 +90,11 @@ class Client(ClientBase[Stream]):
         - `type`: the kind of event, such as `order.placed`: makes the message a CloudEvent.
         - `id`: the id of the event; without it a random one. The same id twice means the same event.
         - `source`, `subject`, `content_type`, `correlation_id`: further attributes of the event.
+        - `schema`: a subject of the schema registry, such as `orders-value`, or a serializer (`client.schemas`): the
+          payload is encoded by its latest version. If it has none, that of the payload's own type is registered.
+          `InvalidMessage` for a payload that does not fit.
         """
-        event = (type, content_type, correlation_id, id, source, subject)
+        event = (type, content_type, correlation_id, id, source, subject, schema)
         outgoing = Outgoing(topic, payload, key, headers, partition, timestamp, *event)
         return self._connection.publisher.send(outgoing, is_awaited=True).result()
 
@@ -99,6 +113,7 @@ class Client(ClientBase[Stream]):
         id: str | None = None,
         source: str | None = None,
         subject: str | None = None,
+        schema: "str | Serializer | None" = None,
     ) -> "Future[Published]":
         """Send a message without waiting, in batches with others: much faster for many. The arguments are those of
         `publish`.
@@ -111,7 +126,7 @@ class Client(ClientBase[Stream]):
 
         The future has the result; or call `flush`, which raises if any message since the last one was not stored.
         """
-        event = (type, content_type, correlation_id, id, source, subject)
+        event = (type, content_type, correlation_id, id, source, subject, schema)
         outgoing = Outgoing(topic, payload, key, headers, partition, timestamp, *event)
         return self._connection.publisher.send(outgoing, is_awaited=False)
 
@@ -120,7 +135,7 @@ class Client(ClientBase[Stream]):
         if (publisher := self._connection.used_publisher) is not None:
             publisher.flush(timeout_s)
 
-    def subscribe(self, topic: str, *, start: Start = "latest") -> Subscription:
+    def subscribe(self, topic: str, *, start: Start = "latest", type: Any = None) -> Subscription:
         """Read every message of a topic from `start` on, without a group: all subscribers see all messages.
 
         ```python
@@ -131,9 +146,11 @@ class Client(ClientBase[Stream]):
 
         `start` is `"latest"`, `"earliest"` or a `datetime`. No offsets are committed.
         """
-        return self._opened(self._connection.subscription(topic, start, bounded=False))
+        return self._opened(self._connection.subscription(topic, start, bounded=False, kind=type))
 
-    def replay(self, topic: str, since: Start = "earliest", until: datetime | None = None) -> Subscription:
+    def replay(
+        self, topic: str, since: Start = "earliest", until: datetime | None = None, *, type: Any = None
+    ) -> Subscription:
         """Read the messages of a topic between two times, then stop; without `until`, up to the current end.
 
         ```python
@@ -144,7 +161,7 @@ class Client(ClientBase[Stream]):
             print(order.json())
         ```
         """
-        return self._opened(self._connection.subscription(topic, since, until, bounded=True))
+        return self._opened(self._connection.subscription(topic, since, until, bounded=True, kind=type))
 
     @overload
     def consume(
@@ -158,6 +175,7 @@ class Client(ClientBase[Stream]):
         max_unacked: int = ...,
         commit_interval_s: float | None = ...,
         transactional_id: str | None = ...,
+        type: Any = ...,
     ) -> ExactlyOnce: ...
     @overload
     def consume(
@@ -171,6 +189,7 @@ class Client(ClientBase[Stream]):
         max_unacked: int = ...,
         commit_interval_s: float | None = ...,
         transactional_id: str | None = ...,
+        type: Any = ...,
     ) -> Consumption: ...
     def consume(
         self,
@@ -183,6 +202,7 @@ class Client(ClientBase[Stream]):
         max_unacked: int = 10_000,
         commit_interval_s: float | None = None,
         transactional_id: str | None = None,
+        type: Any = None,
     ) -> Consumption:
         """Consume topics as a member of a group: each partition is read by one member.
 
@@ -207,6 +227,8 @@ class Client(ClientBase[Stream]):
         - `commit_interval_s`: how often offsets are committed; by default 0.5, and 0.1 for exactly once.
         - `transactional_id`: exactly once, a name that this process keeps over restarts, so that its successor need not
           wait for it.
+        - `type`: the type of `message.value`: a dataclass, a msgspec Struct, a pydantic model, a TypedDict, a class of
+          Protobuf, or `dict`. Values are read by the schema that they name, or as JSON.
         """
         return self._opened(
             self._connection.consumption(
@@ -218,6 +240,7 @@ class Client(ClientBase[Stream]):
                 max_unacked=max_unacked,
                 commit_interval_s=commit_interval_s,
                 transactional_id=transactional_id,
+                kind=type,
             )
         )
 

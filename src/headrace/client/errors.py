@@ -12,6 +12,8 @@ HeadraceError
     ├── QueueFailed           a queue refused a request
     │   ├── NoSuchQueue
     │   └── LeaseLost         a message is not leased to us any more: its time was over, or it was purged
+    ├── SchemaFailed          the schema registry refused a request: no such subject, an incompatible schema
+    ├── InvalidMessage        a value does not fit its schema or type; in a handler the message is dead-lettered
     └── TransactionFailed
         └── Fenced            another process with the same transactional id took over; this one must end
 
@@ -247,6 +249,44 @@ class Reject(Exception):
     def bill(order):
         if "item" not in order.json():
             raise Reject("not an order")
+    ```
+    """
+
+
+class SchemaFailed(ClientError):
+    """The schema registry refused a request. `code` is its number of the error, such as 40401 for an unknown subject.
+
+    ```python
+    from headrace import SchemaFailed
+
+    try:
+        client.schemas.latest("oders-value")
+    except SchemaFailed as error:
+        print(error.code, error)
+    ```
+    """
+
+    def __init__(self, text: str, *, code: int) -> None:
+        super().__init__(text)
+        self.code = code
+        """The number of the error, as Confluent's registry has it."""
+
+
+class InvalidMessage(ClientError, Reject):
+    """A value does not fit its schema, or a message is not of the type that was asked for.
+
+    A handler or worker with `type=` raises it before your function is called. It is a `Reject`: no retry makes such a
+    message readable, so it is dead-lettered with the reason.
+
+    ```python
+    from headrace import InvalidMessage
+
+    client.publish("orders", {"item": "tea"})
+    (*_, order) = client.replay("orders", type=dict[str, int])
+    try:
+        print(order.value)
+    except InvalidMessage as error:
+        print(error)
     ```
     """
 

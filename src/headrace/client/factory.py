@@ -26,12 +26,18 @@ from headrace.client.kafka.publisher import Publisher
 from headrace.client.kafka.reachability import FirstContact, http_contact, is_secure, kafka_contact
 from headrace.client.kafka.secure_contact import SecureContact
 from headrace.client.kafka.transactor import Transactor
+from headrace.client.message import Message
+from headrace.client.outgoing import Outgoing, collect
 from headrace.client.partitioners import Partitioner, by_key
 from headrace.client.queue import discovery
 from headrace.client.queue.description import QueueDescription
 from headrace.client.queue.queue import Queue
 from headrace.client.queue.rpc import QueueRpc
 from headrace.client.queue.worker import QueueWorker
+from headrace.client.schemas.cache import SchemaCache
+from headrace.client.schemas.reader import ValueReader
+from headrace.client.schemas.registry import RegistryCalls
+from headrace.client.schemas.serializer import framed
 from headrace.client.tracing import messaging_tracer
 from headrace.config.client_connection import ClientConnection
 from headrace.config.credentials import Credentials
@@ -71,6 +77,9 @@ class ConnectionFactory:
         self.tracing = messaging_tracer(bootstrap, client_id)
         self.contact = self._first_contact(connect_timeout_s)
         self._http_contact = http_contact(self._http, connect_timeout_s) if self._http else self.contact
+        self.schemas = SchemaCache(
+            RegistryCalls(lambda: self._http_urls(""), credentials, patience_s, self._http_contact.make)
+        )
         self._lock = threading.Lock()
         self._publisher: Publisher | None = None
 
@@ -86,8 +95,19 @@ class ConnectionFactory:
         self.contact.make()
         with self._lock:
             if self._publisher is None:
-                self._publisher = Publisher(self._producer_config(), self.partitioner, self._source, self.tracing)
+                self._publisher = self._new_publisher(self._producer_config())
             return self._publisher
+
+    def _new_publisher(self, config: dict[str, Any]) -> Publisher:
+        return Publisher(config, self.partitioner, self._source, self.tracing, self.framed)
+
+    def framed(self, outgoing: Outgoing) -> Outgoing:
+        """The message with its payload encoded by its schema, if it has one."""
+        return framed(outgoing, self.schemas)
+
+    def reader(self, kind: Any) -> ValueReader | None:
+        """What reads the values of messages as a type; None without a type."""
+        return None if kind is None else ValueReader(self.schemas, kind)
 
     def bulk(self, queue: str) -> BatchProducer:
         """A producer for many messages of one queue at a time."""
@@ -119,11 +139,16 @@ class ConnectionFactory:
 
     def _rpc(self, queue: str) -> QueueRpc:
         def find() -> list[str]:
-            return self._http or discovery.find(self.admin_config(), queue, self._credentials)
+            return self._http_urls(queue)
 
         return QueueRpc(find, self._access_key, self._patience_s, self._http_contact.make, self._tls, self._queue_login)
 
-    def subscription(self, topic: str, start: Start, until: datetime | None = None, *, bounded: bool) -> Subscription:
+    def _http_urls(self, queue: str) -> list[str]:
+        return self._http or discovery.find(self.admin_config(), queue, self._credentials)
+
+    def subscription(
+        self, topic: str, start: Start, until: datetime | None = None, *, bounded: bool, kind: Any = None
+    ) -> Subscription:
         self.contact.make()
         # Never joined: librdkafka requires a group id even for manual assignment.
         config = librdkafka.consumer_config(
@@ -132,6 +157,7 @@ class ConnectionFactory:
         with ExitStack() as undo:
             poller = PartitionConsumer(config | {"enable.partition.eof": True, "allow.auto.create.topics": False})
             undo.callback(poller.close)
+            poller.reader = self.reader(kind)
             stream = Subscription(poller, topic, start, until, bounded=bounded)
             stream.trace(self.tracing, None)
             undo.pop_all()
@@ -148,6 +174,7 @@ class ConnectionFactory:
         max_unacked: int,
         commit_interval_s: float | None,
         transactional_id: str | None,
+        kind: Any = None,
     ) -> Consumption:
         if delivery not in ("at-most-once", "at-least-once", "exactly-once"):
             raise ValueError(f"delivery must be at-most-once, at-least-once or exactly-once, not {delivery!r}")
@@ -156,6 +183,7 @@ class ConnectionFactory:
         names = names_of(topic)
         with ExitStack() as undo:
             poller = self._poller(undo, group, start)
+            poller.reader = self.reader(kind)
             stream: Consumption
             if delivery == "at-most-once":
                 stream = AtMostOnce(poller, names, batch)
@@ -183,6 +211,7 @@ class ConnectionFactory:
             topics.ensure(self.admin_config(), handler.own_retry_topic, like=handler.topics[0])
         with ExitStack() as undo:
             poller = self._poller(undo, handler.group, handler.start)
+            poller.reader = self.reader(handler.type)
             sink: ResultSink
             if handler.delivery == "exactly-once":
                 sink = ExactlyOnceSink(poller, self._transactor(undo, handler.transactional_id, handler.group))
@@ -193,7 +222,7 @@ class ConnectionFactory:
             loop = HandlerLoop(
                 poller,
                 handler.all_topics,
-                handler.function,
+                self._framing(handler),
                 handler.policy,
                 sink,
                 handler.monitor,
@@ -204,6 +233,20 @@ class ConnectionFactory:
             )
             undo.pop_all()
         return loop
+
+    def _framing(self, handler: Handler) -> Callable[[Message], list[Outgoing]]:
+        """The function of a handler with its values read before, and its results encoded after it.
+
+        So a value that does not fit is a failure of its message, whatever the delivery guarantee.
+        """
+        call, reads_value = handler.function, handler.type is not None
+
+        def handle(message: Message) -> list[Outgoing]:
+            if reads_value:
+                _ = message.value
+            return [self.framed(each) for each in collect(call(message))]
+
+        return handle
 
     def _poller(self, undo: ExitStack, group: str, start: str) -> PartitionConsumer:
         self.contact.make()
@@ -220,7 +263,7 @@ class ConnectionFactory:
         config.setdefault("transaction.timeout.ms", 10_000)
         config["message.timeout.ms"] = min(config["message.timeout.ms"], config["transaction.timeout.ms"])
         transactor = Transactor(
-            lambda: Publisher(config, self.partitioner, self._source, self.tracing),
+            lambda: self._new_publisher(config),
             self.bootstrap,
             timeout_s=config["transaction.timeout.ms"] / 1000,
             is_shared=transactional_id is not None,

@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 from headrace.client.errors import ClientError
 from headrace.config.address import is_loopback
 from headrace.config.credentials import Credentials
-from headrace.security.tls.client_context import credentials_context
 
 PREFIX = "/api/v1"
 _MAX_ANSWER_BYTES = 16 * 1024 * 1024
@@ -28,9 +27,11 @@ class ApiUnreachable(ClientError):
 class ApiRefused(ClientError):
     """A broker refused a request; the message is that of the broker."""
 
-    def __init__(self, message: str, status: int) -> None:
+    def __init__(self, message: str, status: int, code: int = 0) -> None:
         super().__init__(message)
         self.status = status
+        self.code = code
+        """The code of the schema registry for the error; 0 if there is none."""
 
 
 class JsonApi:
@@ -71,12 +72,16 @@ class JsonApi:
             return found
         if not isinstance(found, dict) or "message" not in found:
             raise ApiRefused(f"{self.url} has no such API: it answers with the status {answer.status}", answer.status)
-        raise ApiRefused(str(found["message"]), answer.status)
+        code = found.get("error_code")
+        raise ApiRefused(str(found["message"]), answer.status, code if isinstance(code, int) else 0)
 
     def _connection(self) -> HTTPConnection:
         host, port = self._parts.hostname or "", self._parts.port
         if self._parts.scheme == "http":
             return HTTPConnection(host, port, timeout=self._timeout_s)
+        # Only here, for it loads a library for certificates.
+        from headrace.security.tls.client_context import credentials_context
+
         return HTTPSConnection(host, port, timeout=self._timeout_s, context=credentials_context(self._credentials))
 
     def _request_headers(self) -> dict[str, str]:

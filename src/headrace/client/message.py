@@ -2,17 +2,20 @@
 
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
+from headrace.client.errors import ClientError, InvalidMessage
 from headrace.model.failure_headers import ATTEMPTS
 
 Header = tuple[str, bytes | None]
 ProcessScopes = Callable[["Message"], AbstractContextManager[object]]
 """Makes what is entered with `with message:`, beside acknowledging it."""
+
+UNREAD: Any = object()
 
 CONTENT_TYPE = "content-type"
 CORRELATION_ID = "correlation-id"
@@ -25,6 +28,12 @@ ORIGINAL_TOPIC = "headrace-original-topic"
 ORIGINAL_PARTITION = "headrace-original-partition"
 ORIGINAL_OFFSET = "headrace-original-offset"
 ORIGINAL_TIMESTAMP = "headrace-original-timestamp"
+
+
+class PayloadReader(Protocol):
+    """Reads the values of messages as a type."""
+
+    def read(self, data: bytes | None, headers: tuple[Header, ...]) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +57,25 @@ class Message:
     timestamp_ms: int | None = None
     _ack: "Callable[[Message], None] | None" = field(default=None, repr=False, compare=False)
     _process: "ProcessScopes | None" = field(default=None, repr=False, compare=False)
+    _reader: "PayloadReader | None" = field(default=None, repr=False, compare=False)
     _scope: "AbstractContextManager[object] | None" = field(default=None, init=False, repr=False, compare=False)
+    _value: Any = field(default=UNREAD, init=False, repr=False, compare=False)
+
+    @property
+    def value(self) -> Any:
+        """The payload as a value of the `type` that the stream or handler was given; None for a tombstone. Raises
+        `InvalidMessage` if it is not of that type."""
+        if self._value is UNREAD:
+            object.__setattr__(self, "_value", read_value(self._reader, self.payload, self.headers))
+        if isinstance(self._value, InvalidMessage):
+            raise self._value
+        return self._value
+
+    def read_ahead(self) -> None:
+        """Read the value, if a type was given, so that `value` need not wait. What fails is raised by `value`."""
+        if self._reader is not None:
+            with suppress(ClientError):
+                _ = self.value
 
     def header(self, name: str) -> str | None:
         """The last header of this name as text; None if there is none."""
@@ -139,6 +166,16 @@ class Message:
         """Acknowledge the message (see `Client.consume`). Does nothing where messages are not acknowledged."""
         if self._ack is not None:
             self._ack(self)
+
+
+def read_value(reader: PayloadReader | None, data: bytes | None, headers: tuple[Header, ...]) -> Any:
+    """The value, or the error if there is none in these bytes: both stay as they are."""
+    if reader is None:
+        raise ClientError("a message has a value where a type is given, such as client.consume(…, type=dict)")
+    try:
+        return reader.read(data, headers)
+    except InvalidMessage as error:
+        return error
 
 
 def _number(text: str | None) -> int:

@@ -8,18 +8,27 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from headrace.client.keywords import checks_keywords
 from headrace.client.message import CE_CORRELATION_ID, CONTENT_TYPE, CORRELATION_ID, Header
+from headrace.client.schemas.values import encode_hook
 
 Payload = Any
 """`bytes` as they are, `str` as UTF-8, None as a tombstone; anything else becomes JSON."""
 
 HeaderValue = str | bytes | None
 Headers = Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderValue]]
+
+
+class PayloadEncoder(Protocol):
+    """Encodes payloads by a schema: a `Serializer`."""
+
+    def encode(self, value: Any, headers: list[Header] | None = None) -> bytes | None:
+        """The bytes of a payload; what belongs into headers is added to them."""
+        ...
 
 
 @checks_keywords
@@ -52,6 +61,7 @@ class Outgoing:
     id: str | None = None
     source: str | None = None
     subject: str | None = None
+    schema: str | PayloadEncoder | None = None
 
 
 def collect(returned: object) -> list[Outgoing]:
@@ -122,7 +132,7 @@ def encode_payload(payload: Payload) -> tuple[bytes | None, str | None]:
         return bytes(payload), None
     if isinstance(payload, str):
         return payload.encode(), "text/plain; charset=utf-8"
-    return msgspec.json.encode(payload), "application/json"
+    return msgspec.json.encode(payload, enc_hook=encode_hook), "application/json"
 
 
 def pairs(headers: Headers | None) -> list[Header]:

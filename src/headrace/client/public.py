@@ -11,6 +11,7 @@ from headrace.client.errors import (
     DeliveryFailed,
     Fenced,
     HandlerFailed,
+    InvalidMessage,
     LeaseLost,
     NoSuchQueue,
     NoSuchTopic,
@@ -18,6 +19,7 @@ from headrace.client.errors import (
     QueueFailed,
     Reject,
     Retry,
+    SchemaFailed,
     TopicFailed,
     TransactionFailed,
     Unreachable,
@@ -30,6 +32,9 @@ from headrace.client.partitioners import RoundRobin, Sticky, by_key
 from headrace.client.queue.message import NewMessage, PeekedMessage, QueueMessage, SentMessage
 from headrace.client.queue.queue import Queue
 from headrace.client.queue.redrive import Redrive
+from headrace.client.schemas.cache import RegisteredSchema
+from headrace.client.schemas.schemas import Schemas
+from headrace.client.schemas.serializer import Serializer
 from headrace.client.topics import PartitionDescription, TopicDescription, Topics
 
 __all__ = [
@@ -44,6 +49,7 @@ __all__ = [
     "Fenced",
     "HandlerFailed",
     "Health",
+    "InvalidMessage",
     "LeaseLost",
     "Message",
     "NewMessage",
@@ -58,10 +64,14 @@ __all__ = [
     "QueueFailed",
     "QueueMessage",
     "Redrive",
+    "RegisteredSchema",
     "Reject",
     "Retry",
     "RoundRobin",
+    "SchemaFailed",
+    "Schemas",
     "SentMessage",
+    "Serializer",
     "Sticky",
     "Subscription",
     "TopicDescription",

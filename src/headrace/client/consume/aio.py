@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headrace.client.consume.exactly_once import ExactlyOnce
 from headrace.client.consume.stream import Stream as SyncStream
@@ -15,6 +15,9 @@ from headrace.client.message import Message
 from headrace.client.outgoing import Headers, Outgoing, Payload
 from headrace.client.queue.aio import result_of
 from headrace.client.threads import DaemonThreads
+
+if TYPE_CHECKING:
+    from headrace.client.schemas.serializer import Serializer
 
 _AT_ONCE = 100
 _SLICE_S = 0.2
@@ -69,7 +72,7 @@ class Stream(AsyncIterator[Message], Generic[StreamT]):
             if self._pending is None:
                 # One at a time where requesting the next message marks the previous one as done.
                 at_once = 1 if isinstance(stream, ExactlyOnce) else _AT_ONCE
-                self._pending = self._thread.submit(stream.take, at_once, _SLICE_S)
+                self._pending = self._thread.submit(_take, stream, at_once)
             # A caller that is cancelled leaves the question standing, and the next one gets its answer.
             await self._settle()
             if not self._buffer and stream.is_over:
@@ -149,6 +152,14 @@ class Stream(AsyncIterator[Message], Generic[StreamT]):
         return await result_of(self._thread.submit(function, *args))
 
 
+def _take(stream: SyncStream, at_once: int) -> list[Message]:
+    """Take messages, with their values read: that may ask the schema registry, for which the event loop cannot wait."""
+    messages = stream.take(at_once, _SLICE_S)
+    for each in messages:
+        each.read_ahead()
+    return messages
+
+
 StreamSelf = TypeVar("StreamSelf", bound=Stream[Any])
 
 
@@ -182,10 +193,11 @@ class Transaction(Stream[ExactlyOnce]):
         id: str | None = None,
         source: str | None = None,
         subject: str | None = None,
+        schema: "str | Serializer | None" = None,
     ) -> None:
         """Publish in the transaction: readers see it when the transaction is committed. The arguments are those of
         `Client.publish`."""
-        event = (type, content_type, correlation_id, id, source, subject)
+        event = (type, content_type, correlation_id, id, source, subject, schema)
         outgoing = Outgoing(topic, payload, key, headers, partition, timestamp, *event)
         stream = await self.open()
         await self._do(stream.publish_outgoing, outgoing)

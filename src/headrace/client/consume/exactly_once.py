@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from headrace.client.consume.group import Consumption
 from headrace.client.kafka.consumer import PartitionConsumer, Where
@@ -10,6 +11,9 @@ from headrace.client.kafka.transactor import TransactionAborted, Transactor
 from headrace.client.keywords import checks_keywords
 from headrace.client.message import Message
 from headrace.client.outgoing import Headers, Outgoing, Payload
+
+if TYPE_CHECKING:
+    from headrace.client.schemas.serializer import Serializer
 
 
 @checks_keywords
@@ -46,6 +50,7 @@ class ExactlyOnce(Consumption):
         id: str | None = None,
         source: str | None = None,
         subject: str | None = None,
+        schema: "str | Serializer | None" = None,
     ) -> None:
         """Publish in the transaction: readers see it when the transaction is committed. The arguments are those of
         `Client.publish`.
@@ -54,7 +59,7 @@ class ExactlyOnce(Consumption):
             for order in orders:
                 orders.publish("invoices", invoice_for(order), key=order.key)
         """
-        event = (type, content_type, correlation_id, id, source, subject)
+        event = (type, content_type, correlation_id, id, source, subject, schema)
         self.publish_outgoing(Outgoing(topic, payload, key, headers, partition, timestamp, *event))
 
     def publish_outgoing(self, outgoing: Outgoing) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from headrace.client.backoff import Backoff
 from headrace.client.health import WorkerMonitor, name_of
@@ -29,6 +29,7 @@ class Handler:
     batch: int = 100
     commit_interval_s: float | None = None
     transactional_id: str | None = None
+    type: Any = None
     monitor: WorkerMonitor = field(default_factory=lambda: WorkerMonitor("", ""))
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from headrace.client.errors import ConsumeFailed
 from headrace.client.kafka.librdkafka import TRANSIENT, UNREACHABLE, consume_error, create_client, explain, log
-from headrace.client.message import Message, ProcessScopes
+from headrace.client.message import Message, PayloadReader, ProcessScopes
 from headrace.client.threads import within
 
 Where = tuple[str, int]
@@ -56,6 +56,7 @@ class PartitionConsumer:
         self._uncommitted: set[Where] = set()
         self._is_closed = False
         self.process: ProcessScopes | None = None
+        self.reader: PayloadReader | None = None
         """Makes the scopes of `with message:`; None where messages have none."""
         self.at_end: dict[Where, int] = {}
         """The offset at which each partition had no more to read, where `enable.partition.eof` is on."""
@@ -102,7 +103,7 @@ class PartitionConsumer:
             while len(self._taken) < maximum and (raw := self.consumer.poll(wait_s)) is not None:
                 wait_s = 0.0
                 if not self._is_error(raw):
-                    self._taken.append(_message(raw, ack, self.process))
+                    self._taken.append(_message(raw, ack, self.process, self.reader))
         except KafkaException as failure:
             raise consume_error(failure, self.bootstrap, "reading failed") from None
         # Whatever was raised above: what was read before that is returned when this is called again.
@@ -261,9 +262,10 @@ class PartitionConsumer:
                 log.warning("librdkafka does not close a consumer: the group will miss it when its session is over")
 
 
-def _message(raw: Any, ack: Callable[[Message], None] | None, process: ProcessScopes | None) -> Message:
+def _message(
+    raw: Any, ack: Callable[[Message], None] | None, process: ProcessScopes | None, reader: PayloadReader | None
+) -> Message:
     _, timestamp_ms = raw.timestamp()
+    where = (raw.topic(), raw.partition(), raw.offset())
     headers = tuple(raw.headers() or ())
-    return Message(
-        raw.topic(), raw.partition(), raw.offset(), raw.value(), raw.key(), headers, max(timestamp_ms, 0), ack, process
-    )
+    return Message(*where, raw.value(), raw.key(), headers, max(timestamp_ms, 0), ack, process, reader)

@@ -63,7 +63,10 @@ class Publisher:
         partitioner: Partitioner,
         source: str,
         tracing: "MessagingTracer | None" = None,
+        frame: Callable[[Outgoing], Outgoing] = lambda outgoing: outgoing,
     ) -> None:
+        """`frame` encodes the payload of a message that has a schema."""
+        self._frame = frame
         self._bootstrap: str = config["bootstrap.servers"]
         self.producer: Producer = create_client(Producer, config)
         self._is_transactional = "transactional.id" in config
@@ -119,6 +122,7 @@ class Publisher:
         return future
 
     def encode(self, outgoing: Outgoing) -> ProducerRecord:
+        outgoing = self._frame(outgoing)
         return encode(outgoing, default_source=self._source, new_id=lambda: str(uuid.uuid4()), now=datetime.now(UTC))
 
     def queue(

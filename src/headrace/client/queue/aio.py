@@ -7,8 +7,9 @@ from concurrent.futures import Future
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from headrace.client.errors import ClientError
 from headrace.client.failures import reason_for_broker
 from headrace.client.keywords import checks_keywords
 from headrace.client.outgoing import Headers, Payload
@@ -22,6 +23,9 @@ from headrace.client.queue.settings import QueueOptions
 from headrace.client.queue.worker import QueueWorker
 from headrace.client.threads import DaemonThreads
 from headrace.model.queue_wire import Counts, Received
+
+if TYPE_CHECKING:
+    from headrace.client.schemas.serializer import Serializer
 
 _THREADS = 64
 """So many receives may wait at the same time."""
@@ -70,6 +74,12 @@ class QueueMessage(QueueMessageBody[Received]):
         super().__init__(message.found)
         self._message = message
         self.queue = message.queue
+
+    @property
+    def value(self) -> Any:
+        """The body as a value of the `type` that `receive` or the worker was given. Raises `InvalidMessage` if it is
+        not of that type."""
+        return self._message.value
 
     async def ack(self) -> None:
         """It is done and is not received again. Goes out together with others; returns when the broker has it."""
@@ -278,10 +288,11 @@ class Queue:
         dedupe: str | None = None,
         ttl: Seconds | None = None,
         headers: Headers | None = None,
+        schema: "str | Serializer | None" = None,
     ) -> SentMessage:
         """Send a message and wait until it is stored. For many at once, gather: they go out in batches. The arguments
         are those of `headrace.Queue.send`."""
-        message = NewMessage(body, delay, at, priority, group, dedupe, ttl, headers)
+        message = NewMessage(body, delay, at, priority, group, dedupe, ttl, headers, schema)
         return await result_of(await self._do(lambda: self._queue.send_awaited(message)))
 
     async def send_many(
@@ -295,18 +306,28 @@ class Queue:
         dedupe: str | None = None,
         ttl: Seconds | None = None,
         headers: Headers | None = None,
+        schema: "str | Serializer | None" = None,
     ) -> list[SentMessage]:
         """Send messages in batches and wait until all are stored. The arguments are those of
         `headrace.Queue.send_many`."""
         options = SendOptions(
-            delay=delay, at=at, priority=priority, group=group, dedupe=dedupe, ttl=ttl, headers=headers
+            delay=delay,
+            at=at,
+            priority=priority,
+            group=group,
+            dedupe=dedupe,
+            ttl=ttl,
+            headers=headers,
+            schema=schema,
         )
         return await self._do(lambda: self._queue.send_many(bodies, **options))
 
-    async def receive(self, max: int = 1, wait: float = 20.0, visibility: Seconds | None = None) -> list[QueueMessage]:
+    async def receive(
+        self, max: int = 1, wait: float = 20.0, visibility: Seconds | None = None, *, type: Any = None
+    ) -> list[QueueMessage]:
         """Up to `max` messages, as soon as there are any. Messages that arrive after a cancellation are returned to the
-        queue."""
-        future = self._threads.submit(self._queue.receive, max, wait, visibility)
+        queue. `type` is that of `message.value`."""
+        future = self._threads.submit(_receive, self._queue, max, wait, visibility, type)
         try:
             return [QueueMessage(each) for each in await result_of(future)]
         except asyncio.CancelledError:
@@ -347,10 +368,12 @@ class Queue:
         """The latest moves out of this queue, the last first."""
         return [Redrive(each, self._threads) for each in await self._do(self._queue.redrives)]
 
-    def worker(self, concurrency: int = 8, *, visibility: Seconds | None = None) -> Callable[[WorkerT], WorkerT]:
+    def worker(
+        self, concurrency: int = 8, *, visibility: Seconds | None = None, type: Any = None
+    ) -> Callable[[WorkerT], WorkerT]:
         """Register a function that `Client.run` calls with the messages, `concurrency` at a time: a coroutine function
         on the event loop, another on a thread. See `headrace.client.queue.queue.Queue.worker`."""
-        return self._queue.worker(concurrency, visibility=visibility)
+        return self._queue.worker(concurrency, visibility=visibility, type=type)
 
     async def flush(self) -> None:
         """Wait until every acknowledgement so far is with the broker."""
@@ -386,6 +409,17 @@ def on_loop(worker: QueueWorker, loop: asyncio.AbstractEventLoop) -> QueueWorker
         return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
 
     return worker.calling(call)
+
+
+def _receive(queue: sync.Queue, maximum: int, wait: float, visibility: Seconds | None, kind: Any) -> list[SyncMessage]:
+    """Receive messages, with their values read: that may ask the schema registry, for which the event loop cannot
+    wait."""
+    found = queue.receive(maximum, wait, visibility, type=kind)
+    if kind is not None:
+        for each in found:
+            with contextlib.suppress(ClientError):
+                _ = each.value
+    return found
 
 
 def _return_received(received: "Future[list[SyncMessage]]") -> None:

@@ -7,16 +7,20 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypedDict, TypeVar
 
+from headrace.client.errors import InvalidMessage
 from headrace.client.failures import reason_for_broker
 from headrace.client.keywords import checks_keywords
-from headrace.client.message import CONTENT_TYPE, Header
+from headrace.client.message import CONTENT_TYPE, UNREAD, Header, PayloadReader, read_value
 from headrace.client.outgoing import Headers, Payload, ProducerRecord, encode_payload, pairs
 from headrace.client.queue.acks import AckResult
 from headrace.model import queued
 from headrace.model.failure_headers import failure_headers, read_reason, without_failure
 from headrace.model.queue_wire import Peeked, Received
+
+if TYPE_CHECKING:
+    from headrace.client.schemas.serializer import Serializer
 
 Seconds = float | timedelta
 """A number of seconds, or a `timedelta`."""
@@ -32,6 +36,7 @@ class SendOptions(TypedDict, total=False):
     dedupe: str | None
     ttl: Seconds | None
     headers: Headers | None
+    schema: "str | Serializer | None"
 
 
 @checks_keywords
@@ -55,6 +60,7 @@ class NewMessage:
     dedupe: str | None = None
     ttl: Seconds | None = None
     headers: Headers | None = None
+    schema: "str | Serializer | None" = None
 
 
 class SentMessage(NamedTuple):
@@ -293,7 +299,7 @@ class QueueMessage(QueueMessageBody[Received]):
     ```
     """
 
-    __slots__ = ("_process", "_scope", "_settling", "is_settled", "queue")
+    __slots__ = ("_process", "_scope", "_settling", "_value", "is_settled", "queue", "reader")
 
     def __init__(
         self,
@@ -310,6 +316,19 @@ class QueueMessage(QueueMessageBody[Received]):
         self.queue = queue
         self.is_settled = False
         """Whether it was acknowledged or returned here."""
+        self.reader: PayloadReader | None = None
+        """What reads the value, if a type was given."""
+        self._value: Any = UNREAD
+
+    @property
+    def value(self) -> Any:
+        """The body as a value of the `type` that `receive` or the worker was given. Raises `InvalidMessage` if it is
+        not of that type."""
+        if self._value is UNREAD:
+            self._value = read_value(self.reader, self.body, self.headers)
+        if isinstance(self._value, InvalidMessage):
+            raise self._value
+        return self._value
 
     @property
     def dedupe(self) -> str | None:

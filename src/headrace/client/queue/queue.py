@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from headrace.client.errors import ClientError, NoSuchQueue
 from headrace.client.health import WorkerMonitor, name_of
@@ -35,6 +35,7 @@ from headrace.model.queue_wire import Counts
 if TYPE_CHECKING:
     from headrace.client.factory import ConnectionFactory
     from headrace.client.otel import ProcessSpan
+    from headrace.client.schemas.serializer import Serializer
 
 _SLICE_S = 20.0
 """How long one call waits for messages."""
@@ -64,6 +65,7 @@ class Queue:
     ) -> None:
         self.name = name
         self._rpc = rpc
+        self._connection = connection
         self._tracing = connection.tracing
         self._settler = AckBatcher(name, rpc)
         self._register = register
@@ -222,6 +224,7 @@ class Queue:
         dedupe: str | None = None,
         ttl: Seconds | None = None,
         headers: Headers | None = None,
+        schema: "str | Serializer | None" = None,
     ) -> SentMessage:
         """Send a message and wait until it is stored. The body is `bytes` as they are, `str` as UTF-8; anything else
         becomes JSON. Raises `DeliveryFailed`, or `Unreachable` as `Client.publish` does.
@@ -237,8 +240,10 @@ class Queue:
         - `dedupe`: in a FIFO queue, a message with the same id within five minutes is not stored again.
         - `ttl`: not to be received after so many seconds from now.
         - `headers`: a mapping, or pairs where a name comes more than once.
+        - `schema`: a subject of the schema registry, or a serializer: the body is encoded by it, as by
+          `Client.publish`.
         """
-        return self.send_awaited(NewMessage(body, delay, at, priority, group, dedupe, ttl, headers)).result()
+        return self.send_awaited(NewMessage(body, delay, at, priority, group, dedupe, ttl, headers, schema)).result()
 
     def send_awaited(self, message: NewMessage) -> "Future[SentMessage]":
         """Send without waiting, for a caller that looks at the future."""
@@ -255,10 +260,11 @@ class Queue:
         dedupe: str | None = None,
         ttl: Seconds | None = None,
         headers: Headers | None = None,
+        schema: "str | Serializer | None" = None,
     ) -> "Future[SentMessage]":
         """Send a message without waiting, in batches with others. The future says what became of it; or call
         `Client.flush`, which raises if any since the last was not stored. The arguments are those of `send`."""
-        message = NewMessage(body, delay, at, priority, group, dedupe, ttl, headers)
+        message = NewMessage(body, delay, at, priority, group, dedupe, ttl, headers, schema)
         return self._sender.send(message, is_awaited=False)
 
     def send_many(
@@ -272,17 +278,21 @@ class Queue:
         dedupe: str | None = None,
         ttl: Seconds | None = None,
         headers: Headers | None = None,
+        schema: "str | Serializer | None" = None,
     ) -> list[SentMessage]:
         """Send messages in batches and wait until all are stored. The options, those of `send`, are for all of them
         that are not a `NewMessage`. Raises `DeliveryFailed` with how many were not stored."""
-        common = NewMessage(None, delay, at, priority, group, dedupe, ttl, headers)
+        common = NewMessage(None, delay, at, priority, group, dedupe, ttl, headers, schema)
         return self._sender.send_many(bodies, common)
 
     # Receiving
 
-    def receive(self, max: int = 1, wait: float = 20.0, visibility: Seconds | None = None) -> list[QueueMessage]:
+    def receive(
+        self, max: int = 1, wait: float = 20.0, visibility: Seconds | None = None, *, type: Any = None
+    ) -> list[QueueMessage]:
         """Up to `max` messages (and 1,000), as soon as there are any; none if none came within `wait` seconds. Each is
-        hidden from others for `visibility`; without it, as the queue says."""
+        hidden from others for `visibility`; without it, as the queue says. `type` is that of `message.value`, see
+        `Client.consume`."""
         give_up_at_s, began_ns = time.monotonic() + wait, time.time_ns()
         tracer = None if self._tracing is None else self._tracing.active
         process = None if tracer is None else partial(tracer.process_queued, queue=self.name, is_counted=False)
@@ -292,7 +302,14 @@ class Queue:
             if found and tracer is not None:
                 tracer.received_from_queue(self.name, found, began_ns)
             if found or left_s <= _SLICE_S:
-                return found
+                return self._readable(found, type)
+
+    def _readable(self, messages: list[QueueMessage], kind: Any) -> list[QueueMessage]:
+        """The messages with what reads their values as a type."""
+        reader = self._connection.reader(kind)
+        for each in messages:
+            each.reader = reader
+        return messages
 
     def receive_until(
         self, is_over: Callable[[], bool], maximum: int, wait_s: float, visibility_s: float
@@ -363,19 +380,22 @@ class Queue:
 
     # Working
 
-    def worker(self, concurrency: int = 8, *, visibility: Seconds | None = None) -> Callable[[WorkerT], WorkerT]:
+    def worker(
+        self, concurrency: int = 8, *, visibility: Seconds | None = None, type: Any = None
+    ) -> Callable[[WorkerT], WorkerT]:
         """Register a function that `Client.run` calls with the messages, `concurrency` at a time. With asyncio it may
         be `async`.
 
         When it returns, the message is acknowledged; while it runs, the lease is extended. When it raises, the message
         is returned with the reason and retried by the queue's policy; after `max_receives` it goes to the dead-letter
         queue, after `Reject` at once. `Retry` chooses the delay. On `stop`, SIGTERM or Ctrl-C the messages in progress
-        are finished, and others returned.
+        are finished, and others returned. `type` is that of `message.value`; a message of another type goes to the
+        dead-letter queue, if there is one.
         """
 
         def register(function: WorkerT) -> WorkerT:
             monitor = WorkerMonitor(name_of(function), f"queue {self.name}")
-            self._register(QueueWorker(self, function, monitor, concurrency, visibility))
+            self._register(QueueWorker(self, function, monitor, concurrency, visibility, type))
             return function
 
         return register
@@ -386,13 +406,25 @@ class Queue:
         lease_s = seconds(worker.visibility) if worker.visibility else int(settings["visibility_timeout_ms"]) / 1000
         return WorkerLoop(
             self,
-            worker.function,
+            self._reading(worker),
             worker.monitor,
             concurrency=worker.concurrency,
             lease_s=lease_s,
             is_fifo=settings["type"] == "fifo",
             tracing=self._tracing,
         )
+
+    def _reading(self, worker: QueueWorker) -> Callable[[QueueMessage], object]:
+        """The function of a worker with the value of each message read before it."""
+        if worker.type is None:
+            return worker.function
+
+        def call(message: QueueMessage) -> object:
+            for each in self._readable([message], worker.type):
+                _ = each.value
+            return worker.function(message)
+
+        return call
 
     def bury(self, message: QueueMessage, reason: str) -> bool:
         """Move a message to the dead-letter queue now; the copy is stored first. False if there is none."""

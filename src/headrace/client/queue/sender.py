@@ -4,10 +4,11 @@ import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import Future
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from headrace.client.outgoing import Payload, ProducerRecord
+from headrace.client.outgoing import Outgoing, Payload, ProducerRecord
 from headrace.client.queue.description import KnownQueue
 from headrace.client.queue.message import NewMessage, SentMessage, record_of, records_of
 
@@ -47,6 +48,8 @@ class QueueSender:
         for kind, run in groupby(bodies, type):
             if issubclass(kind, NewMessage):
                 records += [self._record(each) for each in run]
+            elif common.schema is not None:
+                records += [self._record(replace(common, body=each)) for each in run]
             else:
                 self._check(common)
                 records += records_of(self._name, run, common, time.time())
@@ -73,6 +76,10 @@ class QueueSender:
 
     def _record(self, message: NewMessage) -> ProducerRecord:
         self._check(message)
+        if message.schema is not None:
+            made = Outgoing(self._name, message.body, headers=message.headers, schema=message.schema)
+            framed = self._connection.framed(made)
+            message = replace(message, body=framed.payload, headers=framed.headers, schema=None)
         return record_of(self._name, message, time.time())
 
     def _check(self, message: NewMessage) -> None:

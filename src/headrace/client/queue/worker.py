@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.client.errors import ClientError, LeaseLost, Reject, Retry, Unreachable
 from headrace.client.failures import failure_of, reason_for_broker
@@ -42,6 +42,7 @@ class QueueWorker:
     monitor: WorkerMonitor
     concurrency: int = 8
     visibility: Seconds | None = None
+    type: Any = None
 
     def __post_init__(self) -> None:
         if self.concurrency < 1:

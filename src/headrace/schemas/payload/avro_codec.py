@@ -30,6 +30,9 @@ class AvroCodec:
         self._check = byte_check(schema)
         self._fit = value_fit(schema.root)
 
+    def place(self, name: str | None) -> MessageIndexes:
+        return FIRST_MESSAGE
+
     def check(self, body: bytes, indexes: MessageIndexes = FIRST_MESSAGE) -> None:
         self._check(body)
 

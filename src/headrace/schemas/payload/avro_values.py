@@ -20,6 +20,8 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 from uuid import UUID
 
+import msgspec
+
 from headrace.schemas.avro.types import AvroSchemaField, AvroSchemaType
 from headrace.schemas.payload.errors import InvalidPayload
 
@@ -27,6 +29,8 @@ Fit = Callable[[Any], Any]
 """Takes a value, and returns it as `fastavro` encodes it. Raises `InvalidPayload`."""
 
 _SHOWN_CHARACTERS = 40
+_TEXTUAL = (datetime.date, datetime.time, datetime.timedelta, Decimal, UUID)
+"""Values that are text where their schema has no type for them, as in JSON."""
 _INT: Final = (-(2**31), 2**31 - 1)
 _LONG: Final = (-(2**63), 2**63 - 1)
 
@@ -85,9 +89,11 @@ def _bytes(value: Any) -> bytes:
 
 
 def _string(value: Any) -> str:
+    if isinstance(value, _TEXTUAL):
+        return str(msgspec.to_builtins(value))
     if not isinstance(value, str):
         raise _wrong(value, "string")
-    return str(value)
+    return value
 
 
 _PRIMITIVES: Final[dict[str, Fit]] = {

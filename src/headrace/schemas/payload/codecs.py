@@ -15,6 +15,10 @@ class PayloadCodec(Protocol):
 
     type: str
 
+    def place(self, name: str | None) -> MessageIndexes:
+        """The place of a message in its file by its name, for Protobuf; without a name, of the first."""
+        ...
+
     def check(self, body: bytes, indexes: MessageIndexes = FIRST_MESSAGE) -> None:
         """Raise unless the bytes are a value of the schema."""
         ...

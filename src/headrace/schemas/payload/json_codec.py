@@ -35,6 +35,9 @@ class JsonSchemaCodec:
         except RecursionError:
             raise InvalidSchema("the schema is nested too deep") from None
 
+    def place(self, name: str | None) -> MessageIndexes:
+        return FIRST_MESSAGE
+
     def check(self, body: bytes, indexes: MessageIndexes = FIRST_MESSAGE) -> None:
         self.decode(body)
 

@@ -19,9 +19,8 @@ class ProtobufCodec:
     def __init__(self, schema: ProtobufSchema) -> None:
         self._classes = MessageClasses(schema)
 
-    def place(self, name: str) -> MessageIndexes:
-        """The place of a message in the file, by its name. Raises `InvalidPayload`."""
-        return self._classes.place(name)
+    def place(self, name: str | None) -> MessageIndexes:
+        return FIRST_MESSAGE if name is None else self._classes.place(name)
 
     def check(self, body: bytes, indexes: MessageIndexes = FIRST_MESSAGE) -> None:
         self.message(body, indexes)

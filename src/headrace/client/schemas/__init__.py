@@ -1,0 +1,1 @@
+"""Typed messages: schemas of the brokers' registry, and Python types."""
