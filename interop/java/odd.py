@@ -51,6 +51,7 @@ def cases(topic_id: UUID) -> Iterator[Case]:
     yield from _configs()
     yield from _alter_configs()
     yield from _security()
+    yield from _quotas()
     yield from _log_dirs()
     yield from _metadata(topic_id)
     yield from _offsets()
@@ -276,7 +277,7 @@ def _alter_configs() -> Iterator[Case]:
 
 
 def _security() -> Iterator[Case]:
-    """On a broker without access control, users and quotas."""
+    """On a broker without access control and users."""
     anything = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
     who = {"principal": "User:alice", "host": "*", "operation": 3, "permission_type": 3}
     acl = {**who, "resource_type": 2, "resource_name": TOPIC, "resource_pattern_type": 3}
@@ -300,27 +301,59 @@ def _security() -> Iterator[Case]:
     ):
         body = {"deletions": deletions, "upsertions": upsertions}
         yield Case(f"AlterUserScramCredentials: {what}", raw_client.ALTER_USER_SCRAM_CREDENTIALS, 0, body)
-    alice = {"entity_type": "user", "match_type": 0, "match": "alice"}
-    for what, components in {
-        "all": [],
-        "of a user": [alice],
-        "of what has none": [{**alice, "entity_type": "dog"}],
-        "a match there is not": [{**alice, "match_type": 7}],
-    }.items():
-        yield Case(f"DescribeClientQuotas: {what}", raw_client.DESCRIBE_CLIENT_QUOTAS, 1, {"components": components})
-    for what, key, remove in (
-        ("remove what is not there", "producer_byte_rate", True),
-        ("a key there is not", "nonsense", False),
-        ("a rate", "producer_byte_rate", False),
-    ):
-        entity = [{"entity_type": "user", "entity_name": "alice"}]
-        entry = {"entity": entity, "ops": [{"key": key, "value": 1.0, "remove": remove}]}
-        body = {"entries": [entry], "validate_only": True}
-        yield Case(f"AlterClientQuotas: {what}", raw_client.ALTER_CLIENT_QUOTAS, 1, body)
     yield Case("DescribeDelegationToken: all", raw_client.DESCRIBE_DELEGATION_TOKEN, 3, {"owners": None})
     yield Case("SaslHandshake: PLAIN", raw_client.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
     yield Case("SaslAuthenticate: a password", raw_client.SASL_AUTHENTICATE, 2, {"auth_bytes": b"\0alice\0secret"})
     yield Case("UnregisterBroker: a broker there is not", raw_client.UNREGISTER_BROKER, 0, {"broker_id": 7})
+
+
+def _quotas() -> Iterator[Case]:
+    alice = {"entity_type": "user", "match_type": 0, "match": "alice"}
+    app = {"entity_type": "client-id", "match_type": 2, "match": None}
+    for what, components in {
+        "all": [],
+        "of a user": [alice],
+        "of what has none": [{**alice, "entity_type": "dog"}],
+        "of a type without a name": [{**alice, "entity_type": ""}],
+        "a match there is not": [{**alice, "match_type": 7}],
+        "an exact match of no name": [{**alice, "match": None}],
+        "the default with a name": [{**alice, "match_type": 1}],
+        "any name with a name": [{**alice, "match_type": 2}],
+        "a type twice": [alice, alice],
+        "an address and a user": [alice, {**app, "entity_type": "ip"}],
+        "a user and any client": [alice, app],
+    }.items():
+        yield Case(f"DescribeClientQuotas: {what}", raw_client.DESCRIBE_CLIENT_QUOTAS, 1, {"components": components})
+    user, client, address = ("user", "alice"), ("client-id", "app"), ("ip", "127.0.0.1")
+    rate, connections = "producer_byte_rate", "connection_creation_rate"
+    for what, pairs, key, value in (
+        ("remove what is not there", [user], rate, None),
+        ("remove a key there is not", [user], "nonsense", None),
+        ("a key there is not", [user], "nonsense", 1.0),
+        ("a rate", [user], rate, 1.0),
+        ("a rate of a user's client", [user, client], rate, 1.0),
+        ("a rate of defaults", [("user", None), ("client-id", None)], "request_percentage", 0.5),
+        ("no rate", [user], rate, 0.0),
+        ("a negative rate", [user], rate, -1.0),
+        ("part of a byte", [user], rate, 1.5),
+        ("part of a change", [user], "controller_mutation_rate", 0.5),
+        ("a rate that is too large", [user], rate, 1e30),
+        ("connections of a user", [user], connections, 1.0),
+        ("connections of an address", [address], connections, 1.0),
+        ("part of a connection", [address], connections, 1.5),
+        ("bytes of an address", [address], rate, 1.0),
+        ("an address and a user", [address, user], connections, 1.0),
+        ("no entity", [], rate, 1.0),
+        ("an empty name", [("user", "")], rate, 1.0),
+        ("a type there is not", [("dog", "rex")], rate, 1.0),
+    ):
+        entity = [{"entity_type": kind, "entity_name": name} for kind, name in pairs]
+        op = {"key": key, "value": value or 0.0, "remove": value is None}
+        body = {"entries": [{"entity": entity, "ops": [op]}], "validate_only": True}
+        yield Case(f"AlterClientQuotas: {what}", raw_client.ALTER_CLIENT_QUOTAS, 1, body)
+        twice = {"entries": [{"entity": entity, "ops": [op, op]}], "validate_only": True}
+        if what == "a rate":
+            yield Case("AlterClientQuotas: a key twice", raw_client.ALTER_CLIENT_QUOTAS, 1, twice)
 
 
 def _log_dirs() -> Iterator[Case]:

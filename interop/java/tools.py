@@ -354,12 +354,26 @@ def _check_without_security(report: Report, tools: Tools) -> None:
         grant = ("--add", "--allow-principal", "User:alice", "--operation", "Read", "--topic", "console")
         tools.refused_or_told("SecurityDisabledException", acls, *grant)
         tools.refused_or_told("SecurityDisabledException", acls, "--remove", "--topic", "console", "--force")
-    with report.check("ConfigCommand finds no users and no quotas, makes a user, and is told why it can make no quota"):
+    with report.check("ConfigCommand makes a user, and sets, shows and removes quotas"):
         for kind in ("users", "clients", "ips"):
             tools.configs("--describe", "--entity-type", kind)
-        alice = ("--alter", "--entity-type", "users", "--entity-name", "alice")
-        tools.configs(*alice, "--add-config", "SCRAM-SHA-256=[password=secret]")
-        tools.configs_refused("enforces no quotas", *alice, "--add-config", "producer_byte_rate=1000")
+        user = ("--entity-type", "users", "--entity-name", "alice")
+        tools.configs("--alter", *user, "--add-config", "SCRAM-SHA-256=[password=secret]")
+        for entity, quota in (
+            (user, "producer_byte_rate=1000"),
+            (("--entity-type", "users", "--entity-default"), "request_percentage=12.5"),
+            ((*user, "--entity-type", "clients", "--entity-default"), "consumer_byte_rate=2000"),
+            (("--entity-type", "clients", "--entity-name", "app"), "controller_mutation_rate=0.5"),
+            (("--entity-type", "ips", "--entity-name", "127.0.0.9"), "connection_creation_rate=7"),
+        ):
+            name, value = quota.split("=")
+            tools.configs("--alter", *entity, "--add-config", quota)
+            shown = tools.configs("--describe", *entity).out
+            expect(f"{name}={float(value)}" in shown, shown)
+            tools.configs("--alter", *entity, "--delete-config", name)
+            shown = tools.configs("--describe", *entity).out
+            expect(name not in shown, shown)
+        tools.configs_refused("greater than 0", "--alter", *user, "--add-config", "producer_byte_rate=0")
     with report.check("DelegationTokenCommand is told that tokens need authentication"):
         ran = tools.run(f"{_TOOLS}.DelegationTokenCommand", "--describe", "--command-config", "/dev/null")
         expect("DelegationToken" in ran.out + ran.err and "not allowed" in ran.out + ran.err, ran)

@@ -99,9 +99,14 @@ def decode(pending: Pending, frame: bytes) -> Any:
 class Connection:
     """One TCP connection to a broker."""
 
-    def __init__(self, bootstrap: str, timeout_s: float = 60.0) -> None:
+    def __init__(
+        self, bootstrap: str, timeout_s: float = 60.0, *, client_id: str = "wire", source: str | None = None
+    ) -> None:
+        """`source` is the address of this machine that it connects from."""
         host, port = bootstrap.rsplit(":", 1)
-        self._socket = socket.create_connection((host, int(port)), timeout_s)
+        self._client_id = client_id
+        origin = None if source is None else (source, 0)
+        self._socket = socket.create_connection((host, int(port)), timeout_s, origin)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def __enter__(self) -> Self:
@@ -132,7 +137,8 @@ class Connection:
 
     def send(self, key: int, version: int, body: Mapping[str, Any] | None = None, **fields: Any) -> Pending:
         pending = Pending(key, version, next(_correlation_ids))
-        self.send_frame(encode(key, version, {**(body or {}), **fields}, correlation_id=pending.correlation_id))
+        fields = {**(body or {}), **fields}
+        self.send_frame(encode(key, version, fields, correlation_id=pending.correlation_id, client_id=self._client_id))
         return pending
 
     def receive(self, pending: Pending) -> Any:

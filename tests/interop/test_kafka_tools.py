@@ -313,16 +313,3 @@ def test_the_directory_of_a_replica(broker: Subject, connection: raw_client.Conn
 
     assert moved(described.log_dir) == Error.none
     assert moved("/no/such/directory") == Error.log_dir_not_found
-
-
-def test_quotas(connection: raw_client.Connection) -> None:
-    assert connection.call(raw_client.DESCRIBE_CLIENT_QUOTAS, 1, components=[]).entries == ()
-    gone = {"key": "producer_byte_rate", "value": 0.0, "remove": True}
-    entry = {"entity": [{"entity_type": "user", "entity_name": "alice"}], "ops": [gone]}
-    (removed,) = connection.call(raw_client.ALTER_CLIENT_QUOTAS, 1, entries=[entry]).entries
-    assert removed.error_code == Error.none
-    if subject.IS_HEADRACE:
-        entry["ops"] = [{**gone, "value": 1000.0, "remove": False}]
-        (refused,) = connection.call(raw_client.ALTER_CLIENT_QUOTAS, 1, entries=[entry]).entries
-        assert refused.error_code == Error.invalid_request
-        assert "enforces no quotas" in refused.error_message

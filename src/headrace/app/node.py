@@ -19,6 +19,7 @@ from uuid import UUID, uuid4
 
 from headrace.app.audit_writer import AuditWriter
 from headrace.app.broker_home import BrokerHome
+from headrace.app.client_quotas import client_quotas
 from headrace.app.hosted_partitions import ClusterRuntime, HostedPartitions
 from headrace.app.topic_ciphers import TopicCiphers
 from headrace.cluster.access import AccessControl
@@ -416,6 +417,7 @@ class Node:
             share_sessions=ShareSessions(lambda: metadata.settings.group_share_max_share_sessions),
             departures=departures,
             security=security,
+            quotas=client_quotas(metadata, clock),
             access=AccessControl(metadata),
             broker_listener=settings.broker_listener.name,
             audit_topic=audit_topic,

@@ -116,6 +116,7 @@ class BrokerSettings:
     num_partitions: int = 4
     # Connections and requests
     connections_max_idle_ms: int = 600_000
+    max_connection_creation_rate: int = 2**31 - 1
     max_connections: int = 10_000
     max_connections_per_ip: int = 2**31 - 1
     max_inflight_requests_per_connection: int = 64
@@ -124,6 +125,11 @@ class BrokerSettings:
     request_read_timeout_ms: int = 30_000
     socket_request_max_bytes: int = 100 * _MIB
     telemetry_max_bytes: int = _MIB
+    # Client quotas
+    controller_quota_window_num: int = 11
+    controller_quota_window_size_seconds: int = 1
+    quota_window_num: int = 11
+    quota_window_size_seconds: int = 1
     # Fetches
     fetch_max_bytes: int = 55 * _MIB
     max_incremental_fetch_session_cache_slots: int = 1_000

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from headrace.config.monitor_rows import MONITOR_ROWS
+from headrace.config.quota_rows import QUOTA_ROWS
 from headrace.config.setting_row import SettingRow
 from headrace.config.settings import Kind, Setting
 from headrace.model.features import SECURITY_LEVEL
@@ -393,6 +394,7 @@ def broker_rows(defaults: object) -> Iterator[Setting]:
         _CLUSTER,
         _TOPICS,
         _CONNECTIONS,
+        QUOTA_ROWS,
         _GROUPS,
         _SQS,
         _DASHBOARD,

@@ -127,11 +127,6 @@ _CHANGED_LIVE = (
     *_unused(_REPLICATION, ("num.replica.fetchers", _INT, 1), minimum=1),
     *_unused("the cleaner reads and writes whole batches", ("log.cleaner.io.buffer.size", _INT, 524_288), minimum=0),
     *_unused("log.cleaner.dedupe.buffer.size is used whole", ("log.cleaner.io.buffer.load.factor", _DOUBLE, 0.9)),
-    *_unused(
-        "max.connections and max.connections.per.ip limit the number of connections, not their rate",
-        ("max.connection.creation.rate", _INT, 2**31 - 1),
-        minimum=0,
-    ),
     *_unused("max.connections.per.ip applies to every address", ("max.connections.per.ip.overrides", _STRING, "")),
     *_unused("partitions are always verified", ("transaction.partition.verification.enable", _BOOLEAN, True)),
     *_unused(
@@ -248,10 +243,6 @@ _NEEDS_RESTART = (
         "rates are not measured in fixed windows",
         ("alter.log.dirs.replication.quota.window.num", _INT, 11),
         ("alter.log.dirs.replication.quota.window.size.seconds", _INT, 1),
-        ("controller.quota.window.num", _INT, 11),
-        ("controller.quota.window.size.seconds", _INT, 1),
-        ("quota.window.num", _INT, 11),
-        ("quota.window.size.seconds", _INT, 1),
         ("replication.quota.window.num", _INT, 11),
         ("replication.quota.window.size.seconds", _INT, 1),
         minimum=1,

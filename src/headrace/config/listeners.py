@@ -5,7 +5,7 @@
 
 The protocol says whether a connection is encrypted (`tls`) and whether a client logs in (`sasl`). Without options, the
 listener's name is its protocol, and the rest is as the settings `advertise`, `tls.client.auth` and
-`sasl.enabled.mechanisms` say.
+`sasl.enabled.mechanisms` say. `max.connection.creation.rate` limits the connections of one listener.
 """
 
 from dataclasses import dataclass, replace
@@ -18,7 +18,8 @@ from headrace.model.image import Endpoint
 PROTOCOLS = ("plain", "tls", "sasl_plain", "sasl_tls")
 CLIENT_AUTH = ("none", "requested", "required")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-_OPTIONS = ("name", "advertise", "client.auth", "sasl")
+_CONNECTION_RATE = "max.connection.creation.rate"
+_OPTIONS = ("name", "advertise", "client.auth", "sasl", _CONNECTION_RATE)
 _KAFKA_PROTOCOLS = {"plaintext": "plain", "ssl": "tls", "sasl_plaintext": "sasl_plain", "sasl_ssl": "sasl_tls"}
 
 
@@ -36,6 +37,8 @@ class KafkaListener:
     """Whether a TLS client must present a certificate: none, requested or required."""
     mechanisms: tuple[str, ...] = ()
     """The SASL mechanisms that are offered; empty unless it is a `sasl` listener."""
+    connections_per_s: int | None = None
+    """How many connections it accepts each second; None for no limit of its own."""
 
     @property
     def uses_tls(self) -> bool:
@@ -88,8 +91,17 @@ def parse_listener(text: str, *, client_auth: str, mechanisms: tuple[str, ...], 
         options.get("advertise", advertise),
         options.get("client.auth", client_auth),
         tuple(each.upper() for each in options["sasl"].split("+")) if "sasl" in options else mechanisms,
+        _connection_rate(text, options.get(_CONNECTION_RATE)),
     )
     return _checked(text, listener, options)
+
+
+def _connection_rate(text: str, rate: str | None) -> int | None:
+    if rate is None:
+        return None
+    if not (rate.isascii() and rate.isdigit() and int(rate)):
+        raise SettingsError(f"the listener {text!r}: {_CONNECTION_RATE} is a whole number greater than 0")
+    return int(rate)
 
 
 def _options(text: str, query: str) -> dict[str, str]:

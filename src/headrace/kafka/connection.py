@@ -9,11 +9,11 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Coroutine, Sequence
-from struct import Struct
 from types import CoroutineType
 from typing import Any, cast
 
 from headrace.config.listeners import KafkaListener
+from headrace.kafka.answer_queue import AnswerQueue
 from headrace.kafka.answers import AnswerSlot, encode_answer, refusal
 from headrace.kafka.audited import route
 from headrace.kafka.authentication import Authentication, Stage
@@ -21,6 +21,8 @@ from headrace.kafka.connection_host import ConnectionHost
 from headrace.kafka.connection_state import ConnectionState, Phase
 from headrace.kafka.dispatch import Answer, Context, NoAnswer, Peer, Raw
 from headrace.kafka.login import authenticate
+from headrace.kafka.metered_request import MeteredRequest
+from headrace.kafka.metering import metered_request
 from headrace.kafka.outbox import Outbox, Part, outbox_for
 from headrace.kafka.request_meter import note_errors
 from headrace.kafka.request_turn import TurnTimer
@@ -29,45 +31,38 @@ from headrace.observe.request_mark import mark_task, thread_mark
 from headrace.protocol.codec import api_name, peek_api, read_request_header
 from headrace.protocol.frames import Frame, FrameReader
 from headrace.runtime.deferred import Deferred
-from headrace.runtime.disk import Buffer
 from headrace.security.sasl.mechanism import Rejected
 from headrace.security.subject import UNKNOWN, Subject
 
 log = logging.getLogger(__name__)
 
-_LENGTH = Struct(">i")
 _ENCODED_BY_HAND = (Raw, NoAnswer)
 _SERVING = Phase.SERVING  # a global name costs less than a member of an enum
 _HELD_ANSWERS_MAX_BYTES = 16 * 1024 * 1024
 _PROMISED_ANSWERS_MAX_BYTES = 64 * 1024 * 1024
 """No request is begun above this sum of expected answer sizes; the last one begun may exceed it."""
-_JOIN_BELOW_BYTES = 4096
-_SEND_AT_BYTES = 64 * 1024
 _SLOWEST_BYTES_PER_MS = 16
 """The minimum average rate at which a request that exceeds the stall timeout must arrive."""
 
 
 class Connection(asyncio.BufferedProtocol):
     __slots__ = (
+        "_answers",
         "_authentication",
         "_frame_began_ms",
         "_frames",
-        "_held_bytes",
         "_host",
         "_last_active_ms",
         "_listener",
         "_mark",
         "_opened_ms",
-        "_out",
-        "_out_bytes",
         "_outbox",
         "_peer",
         "_promised_bytes",
         "_queue",
         "_reserved_bytes",
-        "_scheduled_send",
-        "_slots",
         "_state",
+        "_throttle",
         "_timer",
         "_transport",
         "_unsent_bytes",
@@ -84,16 +79,14 @@ class Connection(asyncio.BufferedProtocol):
         self._opened_ms = 0.0
         self._frames = FrameReader(max_frame_bytes, host.buffers)
         self._queue: deque[Frame] = deque()
-        self._slots: deque[AnswerSlot] = deque()
+        self._answers = AnswerQueue(self._timer, self._answers_sent)
+        self._throttle: asyncio.TimerHandle | None = None
+        """Ends the delay of a client that has exceeded a quota."""
         self._transport: asyncio.Transport | None = None
         self._outbox: Outbox | None = None
         self._peer: Peer | None = None
         self._reserved_bytes = 0
-        self._held_bytes = 0
         self._promised_bytes = 0
-        self._out: list[Part] = []
-        self._out_bytes = 0
-        self._scheduled_send: asyncio.Handle | None = None
         self._unsent_bytes = 0
         self._last_active_ms = 0.0
         """When bytes were last received, or sent to a client that reads slowly."""
@@ -104,14 +97,21 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = stream = cast(asyncio.Transport, transport)
-        self._outbox = outbox_for(stream, self._pump)
+        self._outbox = self._answers.outbox = outbox_for(stream, self._pump)
         self._last_active_ms = self._opened_ms = self._host.now_ms()
-        self._peer = self._host.opened(self, stream, self._listener)
-        if self._peer is None:
-            self.abort()
-            return
+        self._peer, delay_ms = self._host.opened(self, stream, self._listener)
+        decided = self.abort if self._peer is None else self._admitted
+        if delay_ms:
+            self._regulate()
+            self._throttle = asyncio.get_running_loop().call_later(delay_ms / 1000, decided)
+        else:
+            decided()
+
+    def _admitted(self) -> None:
+        assert self._peer is not None
         self._authentication = self._peer.authentication
         self._state.admitted(authenticates=self._authentication is not None)
+        self._regulate()
 
     def pause_writing(self) -> None:
         """Called by a TLS transport whose buffer is full; the outbox asks it how much that is."""
@@ -133,10 +133,10 @@ class Connection(asyncio.BufferedProtocol):
         self._host.budget.leave(self._budget_has_room)
         self._host.budget.release(self._reserved_bytes)
         self._reserved_bytes = 0
-        slots, self._slots = self._slots, deque()
-        for slot in slots:
-            if slot.deferred is not None:
-                slot.deferred.hurry()
+        if self._throttle is not None:
+            self._throttle.cancel()
+            self._throttle = None
+        self._answers.abandon()
         if self._peer is not None:
             for closed in tuple(self._peer.on_closed.values()):
                 closed()
@@ -192,7 +192,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def unanswered_count(self) -> int:
         """The number of requests in flight."""
-        return len(self._slots)
+        return len(self._answers.slots)
 
     @property
     def is_idle(self) -> bool:
@@ -202,7 +202,8 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def has_unanswered(self) -> bool:
         """True if requests are unanswered, or answers are not fully sent."""
-        return bool(self._slots or self._out or (self._outbox is not None and self._outbox.pending_bytes))
+        answers = self._answers
+        return bool(answers.slots or answers.has_ready or (self._outbox is not None and self._outbox.pending_bytes))
 
     def _is_stalled(self, now_ms: float, stall_ms: float) -> bool:
         """True if a frame is incomplete for too long: the client sends nothing, or below the minimum rate."""
@@ -216,9 +217,7 @@ class Connection(asyncio.BufferedProtocol):
         self._state.drain()
         self._queue.clear()
         self._regulate()
-        for slot in tuple(self._slots):
-            if slot.deferred is not None:
-                slot.deferred.hurry()
+        self._answers.hurry()
 
     def look_after(self, *, idle_ms: float, stall_ms: float) -> None:
         """Close the connection if it has been idle too long, or stalled inside a frame. Called periodically."""
@@ -239,7 +238,7 @@ class Connection(asyncio.BufferedProtocol):
             self.close(f"sent part of a request and not the rest within {stall_ms} ms")
         elif silent_ms > stall_ms and self._unsent_bytes and self._reserved_bytes:
             self.close("holds memory with part of a request, and reads no answers")
-        elif silent_ms > idle_ms and (self.is_idle or self._unsent_bytes):
+        elif silent_ms > idle_ms and not self._state.is_muted and (self.is_idle or self._unsent_bytes):
             self.close(f"was idle for {idle_ms} ms")
 
     def close(self, reason: str) -> None:
@@ -251,7 +250,7 @@ class Connection(asyncio.BufferedProtocol):
         self._last_active_ms = self._host.now_ms()
         self._queue.clear()
         self._regulate()
-        self._send()
+        self._answers.send()
         if self._outbox is not None:
             self._outbox.close_when_empty()
 
@@ -297,8 +296,8 @@ class Connection(asyncio.BufferedProtocol):
     def _may_handle(self) -> bool:
         return (
             self._state.may_begin_request
-            and len(self._slots) < self._host.max_in_flight
-            and self._held_bytes < _HELD_ANSWERS_MAX_BYTES
+            and len(self._answers.slots) < self._host.max_in_flight
+            and self._answers.held_bytes < _HELD_ANSWERS_MAX_BYTES
             and self._promised_bytes < _PROMISED_ANSWERS_MAX_BYTES
             and self._outbox is not None
             and not self._outbox.is_full
@@ -315,12 +314,12 @@ class Connection(asyncio.BufferedProtocol):
             self.close(reason)
             return
         slot = AnswerSlot()
-        self._slots.append(slot)
+        self._answers.slots.append(slot)
         found = route(key, version)
         if found is None:
             refused = refusal(frame, key, version, correlation_id)
             self._release(frame)
-            self._answer(slot, refused)
+            self._answers.fill(slot, refused)
             return
         handler, read, flexible = found
         header = read_request_header(frame, flexible=flexible)
@@ -335,9 +334,16 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 turn = timer.begin(key, peer.is_follower)
             slot.turn = turn
-        self._mark.request = context = Context(header, peer, self._host.services)
+        metered = None
+        if self._host.quotas.is_active and not self._state.is_authenticating:
+            metered = metered_request(self._host.quotas, header, peer, self._host.services, len(frame))
+        self._mark.request = context = Context(header, peer, self._host.services, metered)
         result = handler(context, read(frame, header))
+        if metered is not None:
+            metered.pause()
         if isinstance(result, CoroutineType):
+            if metered is not None:
+                result = metered.timed(result)
             if timer is not None and slot.turn is not None:
                 slot.turn = timer.alone(slot.turn)
             self._state.block()
@@ -347,7 +353,7 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(result, Deferred):
             self._await_answer(slot, context, result)
         else:
-            self._answer(slot, self._encoded(slot, context, result))
+            self._answers.fill(slot, self._encoded(slot, context, result))
             if authentication is not None:
                 self._note_authentication(authentication)
 
@@ -355,7 +361,7 @@ class Connection(asyncio.BufferedProtocol):
         """A token after SaslHandshake v0, which has neither a header nor a correlation id."""
         assert self._peer is not None
         slot = AnswerSlot()
-        self._slots.append(slot)
+        self._answers.slots.append(slot)
         token = bytes(frame)
         self._release(frame)
         self._state.block()
@@ -375,7 +381,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is None:
             return
         if answer is not None and not isinstance(answer, Rejected):
-            self._answer(slot, (answer.token,))
+            self._answers.fill(slot, (answer.token,))
         self._note_authentication(authentication)
         self._pump()
 
@@ -410,6 +416,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _await_answer(self, slot: AnswerSlot, context: Context, deferred: Deferred[Answer]) -> None:
         slot.deferred = deferred
+        if context.metered is not None:
+            # What was produced counts when it is appended, before the answer: no more is read until then.
+            self._mute(context.metered)
         self._promised_bytes += deferred.size_bytes
         deferred.then(lambda answer: self._late_answer(slot, context, answer))
 
@@ -427,7 +436,7 @@ class Connection(asyncio.BufferedProtocol):
             log.exception("the answer to %s cannot be written", name, extra={"request": context})
             self.abort()
             return
-        self._answer(slot, buffers)
+        self._answers.fill(slot, buffers)
         if self._authentication is not None:
             self._note_authentication(self._authentication)
         if self._queue or not self._state.is_reading:
@@ -436,54 +445,51 @@ class Connection(asyncio.BufferedProtocol):
     # -- answers
 
     def _encoded(self, slot: AnswerSlot, context: Context, answer: Answer) -> Sequence[Part]:
+        if context.metered is not None:
+            answer = self._throttled(context.metered, answer)
         if slot.turn is not None and not isinstance(answer, _ENCODED_BY_HAND):
             note_errors(slot.turn.kind, answer)
-        return encode_answer(context, answer)
+        buffers = encode_answer(context, answer)
+        if context.metered is not None:
+            context.metered.encoded()
+        return buffers
 
-    def _answer(self, slot: AnswerSlot, buffers: Sequence[Part]) -> None:
-        """Fill the slot, and send every answer that is next in order."""
-        slot.buffers = buffers
-        slots = self._slots
-        if slots[0] is not slot:
-            slot.size = sum(map(len, buffers))
-            self._held_bytes += slot.size
-            return
-        out = self._out
-        while slots and (ready := slots[0].buffers) is not None:
-            done = slots.popleft()
-            self._held_bytes -= done.size
-            if (turn := done.turn) is not None:
-                if not turn.unsent and self._timer is not None:
-                    self._timer.note_unsent(turn)
-                turn.unsent += 1
-            if not ready:
-                continue
-            size = sum(map(len, ready))
-            self._out_bytes += size
-            if size < _JOIN_BELOW_BYTES:
-                out.append(_LENGTH.pack(size) + b"".join(cast(Sequence[Buffer], ready)))
-            else:
-                out.append(_LENGTH.pack(size))
-                out.extend(ready)
-        if self._out_bytes >= _SEND_AT_BYTES:
-            self._send()
-        elif self._scheduled_send is None:
-            self._scheduled_send = asyncio.get_running_loop().call_soon(self._send)
-
-    def _send(self) -> None:
-        """Send all answers of this turn of the event loop in one system call."""
-        self._scheduled_send = None
+    def _answers_sent(self, size_bytes: int) -> None:
+        """Answers were passed to the socket."""
         if self._peer is not None:
-            self._peer.sent_bytes += self._out_bytes
-        out, self._out, self._out_bytes = self._out, [], 0
-        if out and self._outbox is not None and self._transport is not None:
-            self._outbox.send(out)
-            if self._outbox is not None and self._outbox.is_full:
-                self._regulate()
-        if self._timer is not None:
-            self._timer.sent()
-        if not self._slots and self._state.phase is not _SERVING:
+            self._peer.sent_bytes += size_bytes
+        if self._outbox is not None and self._outbox.is_full:
+            self._regulate()
+        if not self._answers.slots and self._state.phase is not _SERVING:
             self._host.drained()
+
+    # -- quotas
+
+    def _throttled(self, metered: MeteredRequest, answer: Answer) -> Answer:
+        """The answer with the delay of a client that has exceeded a quota; then the connection is muted (KIP-219)."""
+        if not isinstance(answer, _ENCODED_BY_HAND):
+            answer = metered.answered(answer)
+        self._mute(metered)
+        metered.resume()
+        return answer
+
+    def _mute(self, metered: MeteredRequest) -> None:
+        """Begin no request for the time that the client has to wait; if it is muted already, until the later end."""
+        delay_ms = metered.take_delay_ms()
+        if not delay_ms or not self._state.mute():
+            return
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + delay_ms / 1000
+        if self._throttle is not None:
+            until_s = max(until_s, self._throttle.when())
+            self._throttle.cancel()
+        self._throttle = loop.call_at(until_s, self._unmute)
+        self._regulate()
+
+    def _unmute(self) -> None:
+        self._throttle = None
+        self._state.unmute()
+        self._pump()
 
     # -- backpressure
 

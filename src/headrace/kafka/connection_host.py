@@ -2,17 +2,25 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from headrace.config.listeners import KafkaListener
 from headrace.kafka.budget import RequestBudget
 from headrace.kafka.dispatch import Peer
 from headrace.kafka.request_meter import KafkaRequestMeter
 from headrace.kafka.services import Services
+from headrace.quotas.broker_quotas import BrokerQuotas
 from headrace.runtime.buffers import BufferPool
 
 if TYPE_CHECKING:
     from headrace.kafka.connection import Connection
+
+
+class Admittance(NamedTuple):
+    """What becomes of a new connection: it is served, or closed if it has no peer. Both at once, or after a delay."""
+
+    peer: Peer | None = None
+    delay_ms: float = 0.0
 
 
 class ConnectionHost(Protocol):
@@ -25,11 +33,12 @@ class ConnectionHost(Protocol):
     max_in_flight: int
     meter: KafkaRequestMeter | None
     """Counts and times requests; None if they are not."""
+    quotas: BrokerQuotas
     now_ms: Callable[[], float]
     """A monotonic clock. An attribute, since it is called several times for each request."""
 
-    def opened(self, connection: "Connection", transport: asyncio.Transport, listener: KafkaListener) -> Peer | None:
-        """Admit the connection, or refuse it with None."""
+    def opened(self, connection: "Connection", transport: asyncio.Transport, listener: KafkaListener) -> Admittance:
+        """Admit the connection, or refuse it."""
 
     def authenticated(self, connection: "Connection") -> None:
         """Note that the client has authenticated by SASL for the first time."""

@@ -6,6 +6,8 @@ acts on the resulting state. Three state machines run side by side.
 `Phase`, the lifecycle of the connection:
 
     ACCEPTED ──► AUTHENTICATING ──► SERVING ──► DRAINING ──► CLOSING ──► CLOSED
+                                    ▲    │
+                                    └─ MUTED
 
 Each may also skip ahead to CLOSING or CLOSED, and a connection that does not use SASL goes from ACCEPTED to SERVING.
 Which requests are answered while a client authenticates is in `authentication.py`.
@@ -30,6 +32,8 @@ class Phase(IntEnum):
     AUTHENTICATING = auto()
     """Admitted; the client has not authenticated by SASL yet."""
     SERVING = auto()
+    MUTED = auto()
+    """Nothing is read or begun until a delay ends: the client has exceeded a quota. Requests in flight are answered."""
     DRAINING = auto()
     """No request is begun; requests in flight are answered."""
     CLOSING = auto()
@@ -55,7 +59,8 @@ class Intake(IntEnum):
 PHASES: Mapping[Phase, frozenset[Phase]] = {
     Phase.ACCEPTED: frozenset({Phase.AUTHENTICATING, Phase.SERVING, Phase.CLOSING, Phase.CLOSED}),
     Phase.AUTHENTICATING: frozenset({Phase.SERVING, Phase.DRAINING, Phase.CLOSING, Phase.CLOSED}),
-    Phase.SERVING: frozenset({Phase.DRAINING, Phase.CLOSING, Phase.CLOSED}),
+    Phase.SERVING: frozenset({Phase.MUTED, Phase.DRAINING, Phase.CLOSING, Phase.CLOSED}),
+    Phase.MUTED: frozenset({Phase.SERVING, Phase.DRAINING, Phase.CLOSING, Phase.CLOSED}),
     Phase.DRAINING: frozenset({Phase.CLOSING, Phase.CLOSED}),
     Phase.CLOSING: frozenset({Phase.CLOSED}),
     Phase.CLOSED: frozenset(),
@@ -122,6 +127,21 @@ class ConnectionState:
 
     def authenticated(self) -> None:
         self.phase = _next(PHASES, self.phase, Phase.SERVING)
+
+    @property
+    def is_muted(self) -> bool:
+        return self.phase is Phase.MUTED
+
+    def mute(self) -> bool:
+        """Begin no request until `unmute`; False if the connection is not serving."""
+        if self.phase is _SERVING:
+            self.phase = _next(PHASES, self.phase, Phase.MUTED)
+        return self.phase is Phase.MUTED
+
+    def unmute(self) -> None:
+        """Serve again. No-op on a connection that is draining or closing."""
+        if self.phase is Phase.MUTED:
+            self.phase = _next(PHASES, self.phase, Phase.SERVING)
 
     def drain(self) -> None:
         """Begin no more requests. No-op on a connection that is closing."""

@@ -19,6 +19,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, overload
 
 from headrace.kafka.authentication import Authentication
 from headrace.kafka.grants import TopicGrants
+from headrace.kafka.metered_request import MeteredRequest
 from headrace.kafka.outbox import Part
 from headrace.kafka.permissions import Need, not_authorized
 from headrace.kafka.services import Services
@@ -95,6 +96,8 @@ class Context(NamedTuple):
     header: RequestHeader
     peer: Peer
     services: Services
+    metered: MeteredRequest | None = None
+    """Counts what the request uses; None while no quota limits clients, and for brokers."""
 
     @property
     def version(self) -> int:

@@ -23,7 +23,7 @@ from headrace.kafka.fetch_reads import (
     read_blocking,
     read_in_turns,
 )
-from headrace.kafka.fetch_sessions import FetchPlan, PartitionFetch, PartitionKey
+from headrace.kafka.fetch_sessions import NO_SESSION, FetchPlan, PartitionFetch, PartitionKey
 from headrace.kafka.leaders import LEADER_ERRORS, current_leader, endpoints_of
 from headrace.kafka.request_meter import FETCH
 from headrace.model.errors import CorruptBatch, HeadraceError, OffsetOutOfRange
@@ -88,6 +88,7 @@ class Fetch:
         "_ctx",
         "_is_due",
         "_max_bytes",
+        "_metered",
         "_min_bytes",
         "_plan",
         "_timer",
@@ -100,6 +101,9 @@ class Fetch:
         self._client = client
         self._committed = request.isolation_level == READ_COMMITTED
         self._max_bytes = min(request.max_bytes, ctx.services.settings.fetch_max_bytes)
+        self._metered = None if ctx.peer.is_follower else ctx.metered
+        if self._metered is not None:
+            self._max_bytes = min(self._max_bytes, self._metered.fetch_max_bytes())
         self._min_bytes: int = min(request.min_bytes, self._max_bytes)
         self._wait_ms = to_ms(request.max_wait)
         self._answer: Deferred[Answer] | None = None
@@ -222,6 +226,9 @@ class Fetch:
 
     def _read(self, found: Sequence[PartitionSlice]) -> Answer | Deferred[Answer]:
         """Answer at once if every byte is in the page cache, and few are encrypted."""
+        metered = self._metered
+        if metered is not None and metered.fetched(sum(item.slice.length for item in found if item.slice is not None)):
+            return self._throttled(metered.throttle_ms)
         self._client.note_answered(found)
         parts: list[FetchedPartition] = []
         later: Later | None = None
@@ -234,6 +241,15 @@ class Fetch:
                 part = item.part
             parts.append(part)
         return self._reply(found, parts) if later is None else self._read_later(found, parts, later)
+
+    def _throttled(self, throttle_ms: int) -> Answer:
+        """The empty answer of a client that has exceeded a quota. It has no session yet if it asked for a new one."""
+        plan = self._plan
+        session_id = plan.session_id
+        if plan.session is not None and not plan.is_incremental:
+            self._ctx.services.fetch_sessions.end(session_id)
+            session_id = NO_SESSION
+        return answer_with(self._ctx, (), error=ErrorCode.none, session_id=session_id, throttle_ms=throttle_ms)
 
     def _read_later(
         self, found: Sequence[PartitionSlice], parts: Sequence[FetchedPartition], later: Later
@@ -305,7 +321,10 @@ class Fetch:
                     session.served(key)
             if self._plan.is_incremental:
                 answered = news
-        return answer_with(self._ctx, answered, error=ErrorCode.none, session_id=self._plan.session_id)
+        throttle_ms = 0 if self._metered is None else self._metered.throttle_ms
+        return answer_with(
+            self._ctx, answered, error=ErrorCode.none, session_id=self._plan.session_id, throttle_ms=throttle_ms
+        )
 
     def _failed(self, key: PartitionKey, code: ErrorCode) -> FetchedPartition:
         if code.value in LEADER_ERRORS and self._ctx.version >= FETCH_LEADERS_FROM:
@@ -334,7 +353,12 @@ def _with_aborted(item: PartitionSlice, part: FetchedPartition) -> FetchedPartit
 
 
 def answer_with(
-    ctx: Context, parts: Sequence[tuple[PartitionKey, FetchedPartition]], *, error: ErrorCode, session_id: int
+    ctx: Context,
+    parts: Sequence[tuple[PartitionKey, FetchedPartition]],
+    *,
+    error: ErrorCode,
+    session_id: int,
+    throttle_ms: int = 0,
 ) -> Raw:
     """Build the answer; consecutive partitions of one topic share its entry."""
     topics: list[tuple[TopicKey, list[FetchedPartition]]] = []
@@ -355,6 +379,7 @@ def answer_with(
             topics,
             error_code=error.value,
             session_id=session_id,
+            throttle_ms=throttle_ms,
             endpoints=endpoints_of(ctx, leaders) if leaders else (),
         )
     )

@@ -146,7 +146,7 @@ class FetchSessions:
         wanted = _wanted(request, by_id)
         if epoch > 0:
             return self._go_on(session_id, epoch, request, wanted, by_id, now_ms, is_replica=is_replica)
-        self._end(session_id)
+        self.end(session_id)
         session = self._begin(by_id, now_ms) if epoch == 0 and wanted and self._has_room_for(len(wanted)) else None
         if session is None:
             return FetchPlan(wanted, None, NO_SESSION, is_incremental=False)
@@ -175,7 +175,7 @@ class FetchSessions:
             raise SessionTopicIdMismatch(f"fetch session {session_id} mixes topic names and topic ids")
         added = sum(key not in session.wanted for key, _ in wanted)
         if added and not self._has_room_for(added):
-            self._end(session_id)
+            self.end(session_id)
             raise SessionNotFound(f"fetch session {session_id} has ended: sessions have no room for more partitions")
         session.next_epoch = 1 if epoch == _EPOCH_MAX else epoch + 1
         session.last_used_ms = now_ms
@@ -191,9 +191,10 @@ class FetchSessions:
         for other in tuple(self._sessions.values()):
             former = other.changes
             if other is not session and former is not None and former.replica_id == changes.replica_id:
-                self._end(other.session_id)
+                self.end(other.session_id)
 
-    def _end(self, session_id: int) -> None:
+    def end(self, session_id: int) -> None:
+        """End a session; a no-op if there is none."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.close()
@@ -207,7 +208,7 @@ class FetchSessions:
             oldest_id, oldest = next(iter(self._sessions.items()), (0, None))
             if oldest is None or now_ms - oldest.last_used_ms < _EVICT_AFTER_MS:
                 return None
-            self._end(oldest_id)
+            self.end(oldest_id)
         session_id = self._new_id()
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = self._new_id()

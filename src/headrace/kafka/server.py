@@ -15,11 +15,13 @@ from headrace.kafka import handlers as _handlers  # registers every API
 from headrace.kafka.authentication import Authentication
 from headrace.kafka.budget import RequestBudget
 from headrace.kafka.connection import Connection
+from headrace.kafka.connection_host import Admittance
 from headrace.kafka.dispatch import Peer
 from headrace.kafka.services import Services
 from headrace.model.client_auth import ClientAuth
 from headrace.model.errors import StartupError
 from headrace.model.image import ClusterImage, Endpoint
+from headrace.quotas.connection_rate import Admission
 from headrace.replication.peers import BROKER_SOFTWARE
 from headrace.runtime.buffers import BufferPool
 from headrace.security.authenticator import Login
@@ -38,6 +40,8 @@ _BACKLOG = 1024
 _CLOSE_TIMEOUT_S = 1.0
 _IPV4_MAPPED = "::ffff:"
 _TLS = "TLS"
+_REFUSED = Admittance()
+_REFUSED_LATER_MAX = 1_000
 
 __all__ = ["KafkaServer", "_handlers"]
 
@@ -53,6 +57,7 @@ class KafkaServer:
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self.max_in_flight = settings.max_inflight_requests_per_connection
         self.meter = services.meter
+        self.quotas = services.quotas
         self.now_ms = services.clock.monotonic_ms
         self._settings = settings
         self._connections: set[Connection] = set()
@@ -71,6 +76,8 @@ class KafkaServer:
         self.opened_count = 0
         """Connections that were accepted."""
         self.refused_count = 0
+        self._refused_later = 0
+        """Connections that will be closed after a delay, because their address opens too many."""
 
     # -- start and stop
 
@@ -162,15 +169,19 @@ class KafkaServer:
 
     # -- ConnectionHost
 
-    def opened(self, connection: Connection, transport: asyncio.Transport, listener: KafkaListener) -> Peer | None:
+    def opened(self, connection: Connection, transport: asyncio.Transport, listener: KafkaListener) -> Admittance:
         address, port = _address(transport.get_extra_info("peername"))
+        delay_ms = 0
+        if self.quotas.connections.is_limited:
+            admission = self._admission(address, listener)
+            if admission.is_refused:
+                return self._refused_after(address, admission.delay_ms)
+            delay_ms = admission.delay_ms
         settings = self.services.settings
         if len(self._connections) >= settings.max_connections:
-            self._refused(address, f"max.connections={settings.max_connections} are open")
-            return None
+            return self._refused(address, f"max.connections={settings.max_connections} are open")
         if self._per_address[address] >= settings.max_connections_per_ip:
-            self._refused(address, f"max.connections.per.ip={settings.max_connections_per_ip} are open")
-            return None
+            return self._refused(address, f"max.connections.per.ip={settings.max_connections_per_ip} are open")
         self.opened_count += 1
         self._connections.add(connection)
         self._addresses[connection] = address
@@ -181,20 +192,39 @@ class KafkaServer:
         if listener.client_auth != ClientAuth.NONE:
             with_certificate = self._with_certificate(connection, subject, transport)
             if with_certificate is None:
-                self._refused(address, "its certificate has expired or names no user")
-                return None
+                return self._refused(address, "its certificate has expired or names no user")
             subject = with_certificate
         if listener.uses_sasl:
             crowded_out = self._pending.add(connection, address)
             if crowded_out is not None:
                 crowded_out.cut_off("was the oldest of too many that have not authenticated")
-        return Peer(
+        peer = Peer(
             f"{address}:{port}",
             local,
             subject=subject,
             listener=listener.name,
             authentication=self._authentication(listener) if listener.uses_sasl else None,
         )
+        return Admittance(peer, delay_ms)
+
+    def _admission(self, address: str, listener: KafkaListener) -> Admission:
+        """What the rates of connections say. A listener only for brokers is not slowed down by clients of others."""
+        is_protected = listener.name == self.services.broker_listener and len(self._settings.kafka_listeners) > 1
+        return self.quotas.connections.admit(
+            address.removeprefix(_IPV4_MAPPED), listener.name, int(self.now_ms()), is_protected=is_protected
+        )
+
+    def _refused_after(self, address: str, delay_ms: int) -> Admittance:
+        """Refuse a connection after a delay, so that its client does not try again at once, unless too many wait."""
+        self._refused(address, "it opens connections faster than its quota connection_creation_rate")
+        if self._refused_later >= _REFUSED_LATER_MAX:
+            return _REFUSED
+        self._refused_later += 1
+        asyncio.get_running_loop().call_later(delay_ms / 1000, self._forget_refused)
+        return Admittance(None, delay_ms)
+
+    def _forget_refused(self) -> None:
+        self._refused_later -= 1
 
     def _with_certificate(
         self, connection: Connection, subject: Subject, transport: asyncio.Transport
@@ -223,9 +253,10 @@ class KafkaServer:
             wall_ms=self.services.clock.wall_ms,
         )
 
-    def _refused(self, address: str, reason: str) -> None:
+    def _refused(self, address: str, reason: str) -> Admittance:
         self.refused_count += 1
         self._failures.note(address, f"refused a connection from {address}: {reason}", logging.WARNING)
+        return _REFUSED
 
     def authenticated(self, connection: Connection) -> None:
         self._pending.discard(connection)
@@ -276,6 +307,7 @@ class KafkaServer:
         while True:
             await asyncio.sleep(_SWEEP_EVERY_S)
             self._failures.flush()
+            self.quotas.sweep(int(self.now_ms()))
             self._close_expired()
             for connection in tuple(self._connections):
                 connection.look_after(idle_ms=idle_ms, stall_ms=stall_ms)

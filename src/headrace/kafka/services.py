@@ -24,6 +24,7 @@ from headrace.monitor.monitor import Monitor
 from headrace.monitor.pipelines.service import PipelineReports
 from headrace.queues.service import QueueService
 from headrace.queues.share.service import ShareService
+from headrace.quotas.broker_quotas import BrokerQuotas
 from headrace.replication.partitions import PartitionTable
 from headrace.replication.peers import Peers
 from headrace.replication.throttle import UNLIMITED_BYTES_PER_S, Throttle
@@ -85,6 +86,8 @@ class Services:
 
     security: Security = field(default_factory=Security)
     """Who may do what."""
+    quotas: BrokerQuotas = field(default_factory=BrokerQuotas)
+    """Who may use how much."""
     broker_listener: str = ""
     """The name of the listener that brokers use among themselves."""
     meter: KafkaRequestMeter | None = None

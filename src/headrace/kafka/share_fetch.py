@@ -74,6 +74,10 @@ class ShareFetch:
         self.taken: dict[SharePlace, AcquiredBatches] = {}
         self.errors: dict[SharePlace, HeadraceError] = {}
 
+    @property
+    def taken_bytes(self) -> int:
+        return sum(len(batch) for taken in self.taken.values() for batch in taken.batches)
+
     def hurry(self) -> None:
         """End the wait and acquire nothing: the client no longer waits for records."""
         self._is_over = True

@@ -33,6 +33,7 @@ class QuotaAccount:
     __slots__ = (
         "_rate",
         "_tokens",
+        "_windows",
         "bound",
         "kind",
         "max_delay_ms",
@@ -46,8 +47,9 @@ class QuotaAccount:
         self.kind = kind
         self.name = name
         self.bound = bound
+        self._windows = windows
         is_mutation = kind is QuotaKind.MUTATION
-        self._rate = SampledRate(windows.mutations if is_mutation else windows.rates, now_ms)
+        self._rate = SampledRate(windows.mutations if is_mutation else windows.rates)
         self._tokens = TokenBucket(windows.mutations, bound, now_ms) if is_mutation and bound < inf else None
         self.max_delay_ms = windows.rates.window_ms if kind is QuotaKind.REQUEST else inf
         """The longest delay: KIP-124 limits that of request time to one window."""
@@ -56,7 +58,7 @@ class QuotaAccount:
         self.throttled_count = 0
         self.throttled_ms = 0
 
-    def change(self, bound: float, windows: QuotaWindows, now_ms: int) -> None:
+    def change(self, bound: float, now_ms: int) -> None:
         """Apply another bound; what was used counts on."""
         if bound == self.bound:
             return
@@ -66,7 +68,7 @@ class QuotaAccount:
         if bound == inf:
             self._tokens = None
         elif self._tokens is None:
-            self._tokens = TokenBucket(windows.mutations, bound, now_ms)
+            self._tokens = TokenBucket(self._windows.mutations, bound, now_ms)
         else:
             self._tokens.change(bound, now_ms)
 
@@ -89,6 +91,19 @@ class QuotaAccount:
     def take_back(self, value: float, now_ms: int) -> None:
         """Undo the recording of a use that did not take place."""
         self._rate.record(-value, now_ms)
+
+    def total(self, now_ms: int) -> float:
+        """What was used in all windows."""
+        return self._rate.measure(now_ms) * self._rate.window_ms(now_ms) / 1000
+
+    def room(self, now_ms: int) -> float:
+        """What may be used now without a delay, or the quota of one window if that is more."""
+        if self.bound == inf:
+            return inf
+        samples, window_ms = self._windows.rates
+        left = self.bound * self._rate.window_ms(now_ms) / 1000 - self.total(now_ms)
+        most = self.bound * (samples - 1) * window_ms / 1000
+        return max(min(left, most), self.bound * window_ms / 1000)
 
     def used_per_s(self, now_ms: int) -> float:
         return self._rate.measure(now_ms)
@@ -181,7 +196,7 @@ class QuotaAccounts:
                 return self._shared_account(kind, limit.bound, now_ms)
             account = QuotaAccount(kind, limit.account, limit.bound, self._windows, now_ms)
             self._accounts[kind, limit.account] = account
-        account.change(limit.bound, self._windows, now_ms)
+        account.change(limit.bound, now_ms)
         return account
 
     def _shared_account(self, kind: QuotaKind, bound: float, now_ms: int) -> QuotaAccount:

@@ -33,7 +33,7 @@ class _Gate:
 
     def __init__(self, windows: RateWindows) -> None:
         self._windows = windows
-        self._rate: SampledRate | None = None
+        self._rate = SampledRate(windows)
         self.limit_per_s: float | None = None
         self.free_ms = 0
         """When the next connection may be accepted."""
@@ -43,8 +43,6 @@ class _Gate:
         if self.limit_per_s is None:
             return now_ms
         at_ms = max(now_ms, self.free_ms)
-        if self._rate is None:
-            self._rate = SampledRate(self._windows, at_ms)
         self._rate.record(1, at_ms)
         delay_ms = min(self._rate.delay_ms(self.limit_per_s, at_ms), self._windows.window_ms)
         self.free_ms = at_ms + delay_ms
@@ -52,7 +50,7 @@ class _Gate:
 
     def take_back(self, at_ms: int) -> None:
         """Undo `pass_at` of a connection that is refused; its turn stays, as in Kafka."""
-        if self._rate is not None and self.limit_per_s is not None:
+        if self.limit_per_s is not None:
             self._rate.record(-1, at_ms)
 
 
@@ -109,7 +107,7 @@ class ConnectionRates:
         if bound is None:
             return 0
         known = self._addresses.pop(address, None)
-        rate = SampledRate(self._windows, now_ms) if known is None else known[0]
+        rate = SampledRate(self._windows) if known is None else known[0]
         if len(self._addresses) >= self._max_addresses:
             # The address that has not connected for the longest time.
             del self._addresses[next(iter(self._addresses))]

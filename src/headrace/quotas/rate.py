@@ -7,7 +7,7 @@ has just begun may use the quota of the windows that are missing, at once.
 If O is the rate and T the quota over a window W, the delay X that brings O down to T is (O - T) / T * W.
 """
 
-from math import floor
+from math import floor, inf
 from typing import NamedTuple
 
 _START, _LAST, _VALUE = 0, 1, 2
@@ -25,17 +25,20 @@ class SampledRate:
 
     __slots__ = ("_at", "_checks_at_ms", "_oldest_ms", "_samples", "_total", "_windows")
 
-    def __init__(self, windows: RateWindows, now_ms: int) -> None:
+    def __init__(self, windows: RateWindows) -> None:
         self._windows = windows
-        self._samples: list[list[float]] = [[now_ms, now_ms, 0.0]]
+        self._samples: list[list[float]] = []
+        """The first one begins with the first value."""
         self._at = 0
         self._total = 0.0
         """The sum of all samples, and below the start of the oldest: valid until `_checks_at_ms`."""
-        self._oldest_ms: float = now_ms
-        self._checks_at_ms: float = now_ms + windows.samples * windows.window_ms
+        self._oldest_ms = 0.0
+        self._checks_at_ms = -inf
 
     def record(self, value: float, now_ms: int) -> None:
         """Count a value, which may be negative to take back an earlier one."""
+        if not self._samples:
+            self._empty_old_samples(now_ms)
         sample = self._samples[self._at]
         if now_ms - sample[_START] >= self._windows.window_ms:
             sample = self._advance(now_ms)
@@ -80,6 +83,8 @@ class SampledRate:
 
     def _empty_old_samples(self, now_ms: int) -> None:
         expires_ms = self._windows.samples * self._windows.window_ms
+        if not self._samples:
+            self._samples.append([now_ms, now_ms, 0.0])
         for sample in self._samples:
             if now_ms - sample[_LAST] >= expires_ms:
                 sample[:] = (now_ms, now_ms, 0.0)

@@ -13,11 +13,13 @@ from headrace.config.listeners import KafkaListener
 from headrace.kafka import connection as module
 from headrace.kafka.budget import RequestBudget
 from headrace.kafka.connection import Connection
+from headrace.kafka.connection_host import Admittance
 from headrace.kafka.dispatch import Peer, Raw, Route
 from headrace.kafka.request_meter import KafkaRequestMeter
 from headrace.model.errors import ProtocolError
 from headrace.model.image import Endpoint
 from headrace.protocol.frames import Frame
+from headrace.quotas.broker_quotas import BrokerQuotas
 from headrace.runtime.buffers import BufferPool
 from headrace.runtime.deferred import Deferred
 
@@ -62,6 +64,7 @@ class FakeTransport:
 
 class FakeHost:
     services: Any = None
+    admitted_after_ms = 0.0
 
     def __init__(self, limit_bytes: int = 256 * MIB) -> None:
         self.budget = RequestBudget(limit_bytes)
@@ -69,11 +72,12 @@ class FakeHost:
         self.buffers = BufferPool()
         self.max_in_flight = 64
         self.meter: KafkaRequestMeter | None = None
+        self.quotas = BrokerQuotas()
         self.time_ms = 0.0
         self.now_ms: Callable[[], float] = lambda: self.time_ms
 
-    def opened(self, connection: Connection, transport: asyncio.Transport, listener: KafkaListener) -> Peer | None:
-        return Peer("client", Endpoint("127.0.0.1", 1))
+    def opened(self, connection: Connection, transport: asyncio.Transport, listener: KafkaListener) -> Admittance:
+        return Admittance(Peer("client", Endpoint("127.0.0.1", 1)), self.admitted_after_ms)
 
     def authenticated(self, connection: Connection) -> None: ...
 

@@ -1,4 +1,4 @@
-"""APIs about access control, quotas and directories on a broker that has none, or one: tools can tell why."""
+"""APIs about access control and directories on a broker that has none, or one: tools can tell why."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -28,30 +28,6 @@ def test_access_control_is_disabled(harness: Harness, version: int) -> None:
     assert [one.error_code for one in deleted.filter_results] == [ErrorCode.security_disabled]
     for message in (described.error_message, created.results[0].error_message, deleted.filter_results[0].error_message):
         assert "authorization is off" in message
-
-
-@pytest.mark.parametrize("version", range(2))
-def test_there_are_no_quotas(harness: Harness, version: int) -> None:
-    def described(*components: dict[str, Any]) -> Any:
-        return ask(harness, 48, version, "DescribeClientQuotas", components=components)
-
-    assert (described().error_code, described().entries) == (ErrorCode.none, ())
-    alice = {"entity_type": "user", "match_type": 0, "match": "alice"}
-    assert described(alice).error_code is ErrorCode.none
-    assert described({**alice, "entity_type": "dog"}).error_code is ErrorCode.unsupported_version
-    assert described({**alice, "match_type": 7}).error_code is ErrorCode.invalid_request
-
-    def altered(*ops: dict[str, Any]) -> Any:
-        entry = {"entity": [{"entity_type": "user", "entity_name": None}], "ops": ops}
-        (answer,) = ask(harness, 49, version, "AlterClientQuotas", entries=[entry]).entries
-        assert [(one.entity_type, one.entity_name) for one in answer.entity] == [("user", None)]
-        return answer
-
-    rate = {"key": "producer_byte_rate", "value": 1000.0}
-    assert altered({**rate, "remove": True}).error_code is ErrorCode.none
-    refused = altered({**rate, "remove": False})
-    assert refused.error_code is ErrorCode.invalid_request
-    assert refused.error_message == "this broker enforces no quotas: producer_byte_rate"
 
 
 def test_tokens_are_for_clients_that_have_authenticated(harness: Harness) -> None:

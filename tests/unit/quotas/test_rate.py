@@ -14,7 +14,7 @@ WINDOWS = RateWindows()
 
 def test_the_example_of_kafkas_own_test() -> None:
     """Ten windows of 400 bytes, then 2,300 in a half window: 6,300 / 10.5 s = 600/s, 100/500 * 10.5 s = 2.1 s."""
-    rate = SampledRate(WINDOWS, 0)
+    rate = SampledRate(WINDOWS)
     for second in range(10):
         rate.record(400, second * 1000)
         assert rate.delay_ms(500, second * 1000) == 0
@@ -37,7 +37,7 @@ def test_the_example_of_kafkas_own_test() -> None:
     ],
 )
 def test_a_client_that_begins_with_a_burst(used: float, bound: float, delay_ms: int) -> None:
-    rate = SampledRate(WINDOWS, 5000)
+    rate = SampledRate(WINDOWS)
     rate.record(used, 5000)
     assert rate.delay_ms(bound, 5000) == delay_ms
 
@@ -47,7 +47,7 @@ def test_rates_are_those_of_kafkas_code(seed: int) -> None:
     random = Random(seed)
     windows = RateWindows(random.choice((1, 2, 5, 11)), random.choice((100, 1000, 3000)))
     now_ms = random.randrange(10_000)
-    ours, java = SampledRate(windows, now_ms), JavaRate(*windows)
+    ours, java = SampledRate(windows), JavaRate(*windows)
     for _ in range(300):
         value = random.choice((0, 1, 100, 12_345, -50))
         ours.record(value, now_ms)
@@ -60,7 +60,7 @@ def test_rates_are_those_of_kafkas_code(seed: int) -> None:
 
 
 def test_a_use_that_is_taken_back_leaves_no_trace() -> None:
-    rate = SampledRate(WINDOWS, 0)
+    rate = SampledRate(WINDOWS)
     rate.record(5000, 0)
     rate.record(100_000, 10)
     assert rate.delay_ms(1000, 10) > 0

@@ -4,6 +4,8 @@
   INVALID_REQUEST. A name that appears twice in a request is INVALID_REQUEST and creates nothing.
 - A topic is durable and usable when the answer is sent; the request's timeout is ignored.
 - validate_only checks everything and changes nothing.
+- Partitions count towards the quota controller_mutation_rate: from v6 on a topic beyond it is
+  THROTTLING_QUOTA_EXCEEDED, before that the client is delayed.
 - Permissions: CREATE on the cluster or on the topic, else TOPIC_AUTHORIZATION_FAILED. A queue with `queue.attributes`
   also needs ALTER on the topic, and one with `queue.dead.letter` WRITE on that queue. Without DESCRIBE_CONFIGS on the
   topic the answer has none of its settings, and neither partitions nor replicas: `topic_config_error_code` says so.
@@ -21,6 +23,7 @@ from headrace.kafka.config_entries import topic_entries
 from headrace.kafka.config_permissions import require_values
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.mutation_quota import MutationQuota
 from headrace.kafka.permissions import ALTER_TOPIC, CREATE_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC_CONFIGS, WRITE_TOPIC
 from headrace.model.errors import HeadraceError, InvalidReplicaAssignment, InvalidSettings, ProtocolError
 from headrace.model.image import TopicImage
@@ -33,12 +36,14 @@ if TYPE_CHECKING:
 
 KEY = 19
 DEFAULT = -1
+_STRICT_QUOTA_FROM = 6
 
 
 @handles(KEY, 2, 7, needs=(CREATE_CLUSTER, CREATE_TOPIC, ALTER_TOPIC, WRITE_TOPIC, DESCRIBE_TOPIC_CONFIGS))
 async def create_topics(ctx: Context, request: "CreateTopicsRequest") -> "CreateTopicsResponse":
     counts = Counter(topic.name for topic in request.topics)
     may_create_any = ctx.shows(CREATE_CLUSTER)
+    quota = MutationQuota(ctx, strict_from=_STRICT_QUOTA_FROM)
     results = []
     for wanted in {topic.name: topic for topic in request.topics}.values():
         try:
@@ -46,6 +51,9 @@ async def create_topics(ctx: Context, request: "CreateTopicsRequest") -> "Create
                 raise ProtocolError(f"the topic {wanted.name} appears more than once in the request")
             if not may_create_any:
                 ctx.require(CREATE_TOPIC, wanted.name)
+            if quota.applies:
+                checked = await _create(ctx, wanted, validate_only=True)
+                quota.take(len(checked.partitions))
             topic = await _create(ctx, wanted, validate_only=request.validate_only)
             results.append(_created(ctx, topic, validate_only=request.validate_only))
         except HeadraceError as failure:

@@ -5,6 +5,8 @@
 - A topic named twice, by name or by id, an entry with both and one with neither are INVALID_REQUEST.
 - Permissions: DELETE on each topic, else TOPIC_AUTHORIZATION_FAILED whether it exists or not; without DESCRIBE on it, a
   topic that is named by its id is answered without its name. An unknown id is UNKNOWN_TOPIC_ID.
+- Partitions count towards the quota controller_mutation_rate: from v5 on a topic beyond it is
+  THROTTLING_QUOTA_EXCEEDED, before that the client is delayed.
 - `delete.topic.enable=false`: TOPIC_DELETION_DISABLED, before v3 INVALID_REQUEST.
 """
 
@@ -16,6 +18,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.mutation_quota import MutationQuota
 from headrace.kafka.permissions import DELETE_TOPIC, DESCRIBE_TOPIC
 from headrace.model.errors import HeadraceError
 from headrace.model.ids import TopicName
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from kio.schema.delete_topics.v6.response import DeleteTopicsResponse
 
 KEY = 20
+_STRICT_QUOTA_FROM = 5
 
 
 class TopicToDelete(NamedTuple):
@@ -53,7 +57,8 @@ async def delete_topics(ctx: Context, request: "DeleteTopicsRequest") -> "Delete
         wanted = [TopicToDelete(name, None) for name in cast("NamingDeleteTopicsRequest", request).topic_names]
     image = ctx.services.metadata.image
     counts = Counter(_resolve(image, topic) for topic in wanted)
-    outcomes = [await _delete(ctx, image, topic, counts) for topic in dict.fromkeys(wanted)]
+    quota = MutationQuota(ctx, strict_from=_STRICT_QUOTA_FROM)
+    outcomes = [await _delete(ctx, image, topic, counts, quota) for topic in dict.fromkeys(wanted)]
     schema = ctx.schema
     return make(
         schema.DeleteTopicsResponse,
@@ -79,7 +84,11 @@ def _resolve(image: ClusterImage, wanted: TopicToDelete) -> str | UUID | None:
 
 
 async def _delete(
-    ctx: Context, image: ClusterImage, wanted: TopicToDelete, counts: Counter[str | UUID | None]
+    ctx: Context,
+    image: ClusterImage,
+    wanted: TopicToDelete,
+    counts: Counter[str | UUID | None],
+    quota: MutationQuota,
 ) -> TopicDeletion:
     if not ctx.services.metadata.settings.delete_topic_enable:
         disabled = ErrorCode.topic_deletion_disabled if ctx.version >= 3 else ErrorCode.invalid_request
@@ -97,6 +106,8 @@ async def _delete(
         return TopicDeletion(*wanted, ErrorCode.unknown_topic_id, f"there is no topic with the id {meant}")
     name = TopicName(str(meant))
     try:
+        if name in image.topics:
+            quota.take(len(image.topics[name].partitions))
         await ctx.services.metadata.delete_topic(name)
     except HeadraceError as failure:
         return TopicDeletion(*wanted, error_code(failure), error_message(failure))

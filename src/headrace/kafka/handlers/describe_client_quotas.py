@@ -1,9 +1,12 @@
-"""DescribeClientQuotas (48), versions 0-1: the quotas of users, clients and addresses. Always empty: not supported.
+"""DescribeClientQuotas (48), versions 0-1: the quotas of users, client ids and addresses.
 
-An entity type other than user, client-id and ip is UNSUPPORTED_VERSION, an unknown kind of match INVALID_REQUEST, as in
-Kafka.
-
-Permissions: DESCRIBE_CONFIGS on the cluster, else CLUSTER_AUTHORIZATION_FAILED.
+- A component matches a name, the default, or any name of an entity type; an entity must match all of them, and with
+  `strict` have no other types. No components match everything.
+- UNSUPPORTED_VERSION: an entity type that does not exist. INVALID_REQUEST: one that is empty or appears twice, an
+  unknown match type, a name where there must be none or none where there must be one, an address together with users
+  or client ids.
+- Beyond Kafka: the entity type client-id-prefix.
+- Permissions: DESCRIBE_CONFIGS on the cluster, else CLUSTER_AUTHORIZATION_FAILED.
 """
 
 from typing import TYPE_CHECKING
@@ -11,35 +14,44 @@ from typing import TYPE_CHECKING
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Context, handles
-from headrace.kafka.permissions import DESCRIBE_CLUSTER_CONFIGS, not_authorized
+from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.permissions import DESCRIBE_CLUSTER_CONFIGS
+from headrace.model.errors import HeadraceError
+from headrace.model.quotas import QuotaEntity, QuotaValues
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
+from headrace.quotas.alteration import EntityFilter, matching
 
 if TYPE_CHECKING:
     from kio.schema.describe_client_quotas.v1.request import DescribeClientQuotasRequest
-    from kio.schema.describe_client_quotas.v1.response import DescribeClientQuotasResponse
+    from kio.schema.describe_client_quotas.v1.response import DescribeClientQuotasResponse, EntryData
 
 KEY = 48
-_ENTITY_TYPES = frozenset({"user", "client-id", "ip"})
-_MATCHES = range(3)
-"""The match types: exactly this name, the default, any name."""
 
 
 @handles(KEY, 0, 1, needs=(DESCRIBE_CLUSTER_CONFIGS,))
 def describe_client_quotas(ctx: Context, request: "DescribeClientQuotasRequest") -> "DescribeClientQuotasResponse":
-    error, message = ErrorCode.none, None
-    if not ctx.allows(DESCRIBE_CLUSTER_CONFIGS):
-        error = ErrorCode.cluster_authorization_failed
-        message = str(not_authorized(DESCRIBE_CLUSTER_CONFIGS))
-    for component in request.components if error is ErrorCode.none else ():
-        if component.entity_type not in _ENTITY_TYPES:
-            error, message = ErrorCode.unsupported_version, f"there are no entities of type {component.entity_type}"
-        elif component.match_type not in _MATCHES:
-            error, message = ErrorCode.invalid_request, f"there is no match type {component.match_type}"
+    failure: HeadraceError | None = None
+    found: dict[QuotaEntity, QuotaValues] = {}
+    try:
+        ctx.require(DESCRIBE_CLUSTER_CONFIGS)
+        filters = [EntityFilter(each.entity_type, int(each.match_type), each.match) for each in request.components]
+        found = matching(ctx.services.metadata.image.quotas, filters, strict=request.strict)
+    except HeadraceError as error:
+        failure = error
     return make(
         ctx.schema.DescribeClientQuotasResponse,
         throttle_time=NO_THROTTLE,
-        error_code=error,
-        error_message=message,
-        entries=() if error is ErrorCode.none else None,
+        error_code=ErrorCode.none if failure is None else error_code(failure),
+        error_message=None if failure is None else error_message(failure),
+        entries=None if failure is not None else tuple(_entry(ctx, *each) for each in found.items()),
+    )
+
+
+def _entry(ctx: Context, entity: QuotaEntity, values: QuotaValues) -> "EntryData":
+    schema = ctx.schema
+    return make(
+        schema.EntryData,
+        entity=tuple(make(schema.EntityData, entity_type=kind, entity_name=name) for kind, name in entity),
+        values=tuple(make(schema.ValueData, key=key, value=value) for key, value in sorted(values.items())),
     )

@@ -18,6 +18,7 @@
 - Records whose key was shredded are POLICY_VIOLATION, which clients do not retry; records whose key this broker lacks
   are KAFKA_STORAGE_ERROR, which they do.
 - A request of a session ends the wait of the previous one.
+- A consumer that exceeds its quota consumer_byte_rate gets an empty answer, and is then delayed; replicas have none.
 - Permissions: READ on each topic of the request and of its session, else TOPIC_AUTHORIZATION_FAILED; a forbidden topic
   is not looked up by name, an unknown id is UNKNOWN_TOPIC_ID. They are checked at each request, and again when it has
   waited. A replica needs CLUSTER_ACTION on the cluster instead, else TOPIC_AUTHORIZATION_FAILED.

@@ -27,6 +27,7 @@ from kio.schema.errors import ErrorCode
 from headrace.kafka import authorized_operations, views
 from headrace.kafka.dispatch import Context, Result, handles
 from headrace.kafka.errors import error_code
+from headrace.kafka.mutation_quota import MutationQuota
 from headrace.kafka.permissions import CREATE_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC
 from headrace.model.errors import HeadraceError, TopicExists
 from headrace.model.ids import TopicName
@@ -87,10 +88,12 @@ async def _create_and_answer(
 ) -> "MetadataResponse":
     failures: dict[str, ErrorCode] = {}
     may_create = ctx.shows(CREATE_CLUSTER)
+    quota = MutationQuota(ctx, strict_from=None)
     for name in names:
         try:
             if not may_create:
                 ctx.require(CREATE_TOPIC, name)
+            quota.take(ctx.services.settings.num_partitions)
             await ctx.services.metadata.create_topic(name)
         except TopicExists:
             pass  # Another request has created it.

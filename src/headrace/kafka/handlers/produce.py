@@ -21,6 +21,7 @@
   the coordinator; if that is another broker, only when the partition has no record of the transaction yet. Before v12
   AddPartitionsToTxn must have added it, else INVALID_TXN_STATE (TRANSACTION_ABORTABLE in v11); from v12 on (transaction
   version 2) the partition is added first.
+- A client that exceeds its quota producer_byte_rate gets its answer at once, and is then delayed; with acks=0, too.
 - Permissions: WRITE on each topic, else TOPIC_AUTHORIZATION_FAILED; a forbidden topic is not looked up by name, an
   unknown id is UNKNOWN_TOPIC_ID. With a transactional id also WRITE on it, else nothing is written:
   TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
@@ -266,6 +267,8 @@ def _produce(
                 waiting.watch(partition, result.last_offset + 1, produced, topic)
     if has_failures:
         _count_rejected(ctx, request, topics)
+    if ctx.metered is not None:
+        ctx.metered.produced(has_answer=acks != 0)
     if waiting is not None and waiting.count:
         return waiting.start(topics, request.timeout_ms)
     if acks == 0:
@@ -273,7 +276,7 @@ def _produce(
             _count_errors(ctx, topics)
         _close_on_failure(topics)
         return NO_ANSWER
-    if has_failures:
+    if has_failures or ctx.metered is not None:
         return _answer(ctx, topics)
     return Raw((produce_response(ctx.header.api_version, response_header(ctx.header), topics),))
 
@@ -284,7 +287,9 @@ def _answer(ctx: Context, topics: Topics) -> Raw:
     if leaders:
         _count_errors(ctx, topics)
     endpoints = endpoints_of(ctx, leaders) if leaders else ()
-    return Raw((produce_response(ctx.header.api_version, response_header(ctx.header), topics, endpoints=endpoints),))
+    throttle_ms = 0 if ctx.metered is None else ctx.metered.throttle_ms
+    header = ctx.header
+    return Raw((produce_response(header.api_version, response_header(header), topics, throttle_ms, endpoints),))
 
 
 def _count_rejected(ctx: Context, request: ProduceRequest, topics: Topics) -> None:

@@ -10,6 +10,8 @@
 - A request that renews (v2, KIP-1222) fetches nothing; its limits must be 0.
 - Acknowledgements are answered when they are committed. A record that the member has not acquired is
   INVALID_RECORD_STATE, and then none of the request's acknowledgements for its partition are applied.
+- The records that were acquired count towards consumer_byte_rate. A member that exceeds it gets them and is delayed
+  then, where Kafka answers with none and leaves them locked.
 - Permissions: READ on the group, else nothing is done. READ on each topic of the session, checked at each request and
   again when it has waited, and of the acknowledgements; else the partition is TOPIC_AUTHORIZATION_FAILED.
 """
@@ -67,6 +69,8 @@ async def _work(
             # The session ended during the fetch, and the records acquired before were already released.
             fetch.taken.clear()
             await release(ctx, session, is_excused=True)
+    if ctx.metered is not None:
+        ctx.metered.consumed(fetch.taken_bytes)
     return answer(ctx, lock_timeout_ms=settings.share_record_lock_duration_ms, fetched=fetch, acknowledged=outcomes)
 
 
