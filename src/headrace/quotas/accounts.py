@@ -94,7 +94,7 @@ class QuotaAccount:
 
     def total(self, now_ms: int) -> float:
         """What was used in all windows."""
-        return self._rate.measure(now_ms) * self._rate.window_ms(now_ms) / 1000
+        return self._rate.total(now_ms)
 
     def room(self, now_ms: int) -> float:
         """What may be used now without a delay, or the quota of one window if that is more."""

@@ -48,9 +48,13 @@ class SampledRate:
 
     def measure(self, now_ms: int) -> float:
         """The rate in units per second."""
+        return self.total(now_ms) / self.window_ms(now_ms) * 1000.0
+
+    def total(self, now_ms: int) -> float:
+        """The sum of all samples."""
         if now_ms >= self._checks_at_ms:
             self._empty_old_samples(now_ms)
-        return self._total / self.window_ms(now_ms) * 1000.0
+        return self._total
 
     def window_ms(self, now_ms: int) -> float:
         """The time that the rate is measured over."""
