@@ -17,6 +17,8 @@ from uuid import uuid4
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from harness import wire
+
 
 def cpu_s() -> float:
     usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -68,7 +70,9 @@ def produce(args: argparse.Namespace) -> dict[str, float]:
         # Few enough under way that even a slow broker answers all of them at the end.
         limits = {"batch.num.messages": args.batch_messages, "linger.ms": 0, "queue.buffering.max.messages": 1000}
     producer = _producer(args, **limits)
-    value = b"x" * args.message_bytes
+    sizes = wire.varied_sizes(args.message_bytes, args.spread)
+    values = [wire.framed_value(args.schema_id, size) for size in sizes] if args.schema_id else [b"x" * sizes[0]]
+    block = [values[number % len(values)] for number in range(1000)]
     counts = {"good": 0, "bad": 0}
 
     def delivered(error: KafkaError | None, _: Any) -> None:
@@ -78,7 +82,7 @@ def produce(args: argparse.Namespace) -> dict[str, float]:
         until = time.perf_counter() + seconds
         while time.perf_counter() < until:
             try:
-                for _ in range(1000):
+                for value in block:
                     producer.produce(args.topic, value, on_delivery=delivered)
                 producer.poll(0)
             except BufferError:
@@ -313,6 +317,8 @@ def main() -> None:
         mode.add_argument("--message-bytes", type=int, default=1024)
         mode.add_argument("--messages", type=int, default=0)
         mode.add_argument("--batch-messages", type=int, default=0, help="at most so many in a request; 0: no limit")
+        mode.add_argument("--schema-id", type=int, default=0, help="begin each value with the id of a schema")
+        mode.add_argument("--spread", type=int, default=0, help="with --schema-id: sizes differ by so many bytes")
         mode.add_argument("--rate", type=float, default=1000)
         mode.add_argument("--warmup", type=float, default=0.5)
         mode.add_argument("--seconds", type=float, default=2.0)

@@ -149,7 +149,9 @@ class ProduceConnection:
 
 
 def produce(args: argparse.Namespace) -> dict[str, float]:
-    batch = wire.record_batch(args.message_bytes, args.batch_messages, int(time.time() * 1000))
+    sizes = wire.varied_sizes(args.message_bytes, args.spread)
+    values = [wire.framed_value(args.schema_id, size) for size in sizes] if args.schema_id else ()
+    batch = wire.record_batch(args.message_bytes, args.batch_messages, int(time.time() * 1000), values)
     requests = max(args.partitions, (1 << 16) // len(batch), args.depth if len(batch) < 1 << 14 else 1)
     requests += -requests % args.partitions
     frames = [
@@ -364,6 +366,8 @@ def main() -> None:
     produce_args = modes.choices["produce"]
     produce_args.add_argument("--message-bytes", type=int, default=1024)
     produce_args.add_argument("--batch-messages", type=int, default=1)
+    produce_args.add_argument("--schema-id", type=int, default=0, help="begin each value with the id of a schema")
+    produce_args.add_argument("--spread", type=int, default=0, help="with --schema-id: sizes differ by so many bytes")
     produce_args.add_argument("--acks", type=int, default=-1)
     produce_args.add_argument("--depth", type=int, default=5)
     produce_args.add_argument("--rate-mb", type=float, default=0.0, help="MB/s to hold to; 0 means as fast as it goes")

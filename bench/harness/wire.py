@@ -6,7 +6,7 @@ their length, which is what makes the load generator cheap.
 """
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -47,13 +47,27 @@ def read_uvarint(buffer: bytes | bytearray | memoryview, at: int) -> tuple[int, 
         shift += 7
 
 
-def record_batch(message_bytes: int, count: int, now_ms: int) -> bytes:
-    """An uncompressed batch of `count` records without keys, each with a value of `message_bytes`."""
-    value = (b"The quick brown fox jumps over the lazy dog. " * (message_bytes // 45 + 1))[:message_bytes]
-    tail = b"\x01" + varint(message_bytes) + value + b"\x00"
+def plain_value(size: int) -> bytes:
+    return (b"The quick brown fox jumps over the lazy dog. " * (size // 45 + 1))[:size]
+
+
+def framed_value(schema_id: int, size: int) -> bytes:
+    """A value of about this size: the id of a schema, and a string or bytes in Avro."""
+    body = plain_value(max(0, size - 7))
+    return b"\x00" + schema_id.to_bytes(4) + varint(len(body)) + body
+
+
+def varied_sizes(size: int, spread: int) -> list[int]:
+    """Sizes around this one, as messages of an application have them."""
+    return [size - spread + number * 37 % (2 * spread + 1) for number in range(97)] if spread else [size]
+
+
+def record_batch(message_bytes: int, count: int, now_ms: int, values: Sequence[bytes] = ()) -> bytes:
+    """An uncompressed batch of `count` records without keys, with these values in turn, or of `message_bytes` each."""
+    tails = [b"\x01" + varint(len(value)) + value + b"\x00" for value in values or [plain_value(message_bytes)]]
     records = bytearray()
     for delta in range(count):
-        record = b"\x00\x00" + varint(delta) + tail
+        record = b"\x00\x00" + varint(delta) + tails[delta % len(tails)]
         records += varint(len(record)) + record
     covered = _BATCH_TAIL.pack(0, count - 1, now_ms, now_ms, -1, -1, -1, count) + records
     return _BATCH_HEAD.pack(0, len(covered) + 9, -1, 2, crc32c(covered)) + covered

@@ -16,8 +16,10 @@ from concurrent.futures import Executor
 from typing import NamedTuple, TypeVar
 
 from headrace.cluster.metadata import Metadata
+from headrace.config.topic import TopicSettings
 from headrace.kafka.recompression import Refused
 from headrace.model.errors import HeadraceError, InvalidRecord
+from headrace.model.ids import TopicName
 from headrace.model.image import ClusterImage
 from headrace.protocol.fast import TopicKey
 from headrace.protocol.produce_request import ProduceRequest
@@ -80,6 +82,8 @@ class SchemaChecks:
         self._room = asyncio.Semaphore(_MAX_AT_A_TIME)
         self._image: ClusterImage | None = None
         self._is_needed = False
+        self._rules: dict[TopicName, tuple[TopicSettings, tuple[SchemaRule, ...]]] = {}
+        """By topic, with the settings that they are made from."""
 
     @property
     def is_needed(self) -> bool:
@@ -87,6 +91,7 @@ class SchemaChecks:
         image = self._metadata.image
         if image is not self._image:
             self._image = image
+            self._rules.clear()
             self._is_needed = any(
                 topic.settings.get(name, _OFF) != _OFF for topic in image.topics.values() for name in _SETTINGS
             )
@@ -108,9 +113,15 @@ class SchemaChecks:
                 if HEADER_SIZE <= len(records) <= settings.max_message_bytes:
                     header = read_header(records)
                     if header.size == len(records):
-                        rules = rules_of(partition.topic, settings)
+                        rules = self._rules_for(partition.topic, settings)
                         found.append(CheckedBatch(topic, partition, records, header, rules))
         return found
+
+    def _rules_for(self, topic: TopicName, settings: TopicSettings) -> tuple[SchemaRule, ...]:
+        known = self._rules.get(topic)
+        if known is None or known[0] is not settings:
+            known = self._rules[topic] = (settings, rules_of(topic, settings))
+        return known[1]
 
     def pass_at_once(self, batches: Sequence[CheckedBatch]) -> bool:
         """Whether all batches are small, and the cache says that their schemas belong to the subjects of the topic."""
@@ -123,8 +134,11 @@ class SchemaChecks:
             if rule.checks_payload or subject is None:
                 return False
             ids = ids_in(data, batch.header, rule)
-            if ids is None or not all(self._lookup.knows(each, subject) for each in ids):
+            if ids is None:
                 return False
+            for each in ids:
+                if not self._lookup.knows(each, subject):
+                    return False
         return True
 
     async def refused(self, batches: Sequence[CheckedBatch]) -> Refused:

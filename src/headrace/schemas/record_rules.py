@@ -28,6 +28,8 @@ from headrace.schemas.protobuf.syntax import ProtoMessage
 PAYLOAD_CPU_S = 5.0
 """The CPU time that checking the values of one batch may take."""
 
+_KEY_HEADER, _VALUE_HEADER = KEY_HEADER.encode(), VALUE_HEADER.encode()
+
 UsedSchema = tuple[SchemaKey, MessageIndexes]
 """A schema, and for Protobuf the place of the message, if the subject depends on it."""
 RecordProblem = tuple[int, str]
@@ -41,15 +43,12 @@ class SchemaRule(NamedTuple):
     is_key: bool
     checks_payload: bool
     strategy: str
+    topic_subject: str | None
+    """The subject of every schema of the topic; None if it depends on the schema."""
 
     @property
     def part(self) -> str:
         return "key" if self.is_key else "value"
-
-    @property
-    def topic_subject(self) -> str | None:
-        """The subject of every schema of the topic; None if it depends on the schema."""
-        return f"{self.topic}-{self.part}" if self.strategy == "TopicNameStrategy" else None
 
     def subject_for(self, schema: ParsedSchema, indexes: MessageIndexes) -> str:
         """The subject that a schema must belong to. Raises `InvalidPayload` if it has no name to find it by."""
@@ -68,8 +67,14 @@ def rules_of(topic: str, settings: TopicSettings) -> tuple[SchemaRule, ...]:
         (False, settings.value_schema_validation, settings.value_subject_name_strategy),
     )
     return tuple(
-        SchemaRule(topic, is_key, mode == "payload", strategy) for is_key, mode, strategy in rules if mode != "off"
+        SchemaRule(topic, is_key, mode == "payload", strategy, _topic_subject(topic, is_key, strategy))
+        for is_key, mode, strategy in rules
+        if mode != "off"
     )
+
+
+def _topic_subject(topic: str, is_key: bool, strategy: str) -> str | None:
+    return f"{topic}-{'key' if is_key else 'value'}" if strategy == "TopicNameStrategy" else None
 
 
 def record_name(schema: ParsedSchema, indexes: MessageIndexes) -> str:
@@ -93,13 +98,16 @@ def record_name(schema: ParsedSchema, indexes: MessageIndexes) -> str:
 
 def ids_in(data: bytes, header: BatchHeader, rule: SchemaRule) -> set[int] | None:
     """The ids of all schemas of a batch, in one quick pass; None if it has to be read record by record."""
-    name = KEY_HEADER if rule.is_key else VALUE_HEADER
-    if name.encode() in data:
+    is_key = rule.is_key
+    starts = distinct_starts(data, header, is_key=is_key, unless=_KEY_HEADER if is_key else _VALUE_HEADER)
+    if starts is None:
         return None
-    starts = distinct_starts(data, header, is_key=rule.is_key)
-    if starts is None or any(len(start) < START_BYTES or start[0] for start in starts):
-        return None
-    return {int.from_bytes(start[1:]) for start in starts}
+    ids: set[int] = set()
+    for start in starts:
+        if len(start) < START_BYTES or start[0]:
+            return None
+        ids.add(int.from_bytes(start[1:]))
+    return ids
 
 
 class UsedSchemas(NamedTuple):
