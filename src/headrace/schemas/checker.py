@@ -1,75 +1,116 @@
-"""Parses and compares schemas in worker threads, within limits: a hostile schema costs one request, never the loop.
+"""Parses and compares schemas apart from the event loop, within limits: a hostile schema costs one request.
 
-Parsed schemas are cached, since each registration is compared with the versions before it.
+Small ones are checked in worker threads, which count their steps. Larger ones go to a process that is ended when it
+takes too long, one at a time. Small schemas that were registered are cached as they were parsed, since each
+registration is compared with the versions before it.
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from functools import lru_cache
+from typing import NamedTuple
 
-from headrace.schemas.compatibility import (
-    CompatibilityLevel,
-    CompatibilityVerdict,
-    VersionToCompare,
-    check_compatibility,
+from headrace.schemas.check_process import CheckProcess
+from headrace.schemas.checks import (
+    CheckResult,
+    CompareCheck,
+    CompileCheck,
+    NamedTexts,
+    ParseCheck,
+    SchemaCheck,
+    SchemaText,
+    carry_out,
+    parse_text,
 )
-from headrace.schemas.errors import InvalidSchema
+from headrace.schemas.compatibility import CompatibilityLevel, CompatibilityVerdict
+from headrace.schemas.errors import InvalidSchema, RegistryBusy
 from headrace.schemas.machine import SchemaMachine
-from headrace.schemas.parsed import ParsedSchema, parse_any
+from headrace.schemas.parsed import MAX_BYTES_IN_ALL, MAX_SCHEMA_BYTES, ParsedSchema
 from headrace.schemas.stored import SchemaReference, StoredSchema
 from headrace.schemas.subjects import context_of, qualified
 
 MAX_REFERENCES = 1000
+MAX_REFERENCE_DEPTH = 100
+MAX_COMPARED_BYTES = 16 * 1024 * 1024
+"""All versions that a schema is compared with; more do not fit into the time of a check."""
+MAX_WAITING = 100
+"""Large schemas that wait for the process."""
+SMALL_BYTES = 8 * 1024
+"""All texts of a check up to which a thread carries it out: even a hostile one takes a few tenths of a second then."""
 _CACHED = 500
 
-NamedTexts = tuple[tuple[str, str], ...]
+
+class CheckedSchema(NamedTuple):
+    """A valid schema."""
+
+    canonical: str
+    """The text that is stored: equal for texts that differ in layout only."""
+    normalized: str
+    """The text that is compared with `normalize`: equal for schemas that mean the same."""
 
 
 class SchemaChecker:
-    def __init__(self, workers: Executor) -> None:
+    def __init__(self, workers: Executor, process: CheckProcess | None = None) -> None:
         self._workers = workers
-        self._cache: OrderedDict[tuple[str, str, NamedTexts], ParsedSchema] = OrderedDict()
+        self._process = process or CheckProcess()
+        self._turn = asyncio.Semaphore(1)
+        self._waiting = 0
+        self._parse_registered = lru_cache(_CACHED)(parse_text)
 
-    async def parse(self, machine: SchemaMachine, schema: StoredSchema, *, is_new: bool) -> ParsedSchema:
+    def close(self) -> None:
+        self._process.close()
+
+    async def parse(self, machine: SchemaMachine, schema: StoredSchema, *, is_new: bool) -> CheckedSchema:
         """Parse a schema with those that it refers to. Raises `InvalidSchema`."""
-        texts = referenced_texts(machine, schema.subject, schema.references)
-        key = (schema.schema_type, schema.schema, texts)
-        known = self._cache.get(key)
-        if known is not None:
-            self._cache.move_to_end(key)
-            return known
-        loop = asyncio.get_running_loop()
-        parsed = await loop.run_in_executor(
-            self._workers, lambda: parse_any(schema.schema_type, schema.schema, texts, is_new=is_new)
-        )
-        if not is_new:
-            self._cache[key] = parsed
-            if len(self._cache) > _CACHED:
-                self._cache.popitem(last=False)
-        return parsed
+        found = await self._run(ParseCheck(_text(machine, schema, is_new=is_new)))
+        return CheckedSchema(*found.texts)
+
+    async def compile(self, machine: SchemaMachine, schema: StoredSchema) -> str:
+        """A Protobuf schema as a compiled file, in base64."""
+        return (await self._run(CompileCheck(_text(machine, schema)))).texts[0]
 
     async def compare(
         self,
         machine: SchemaMachine,
         level: CompatibilityLevel,
-        new: ParsedSchema,
+        new: StoredSchema,
         earlier: Sequence[StoredSchema],
         *,
         is_lenient: bool,
     ) -> CompatibilityVerdict:
-        """Compare a schema with earlier versions, oldest first."""
+        """Compare a valid schema with earlier versions, oldest first."""
         if level == "NONE" or not earlier:
             return CompatibilityVerdict(True)
         compared = earlier if level.endswith("_TRANSITIVE") else earlier[-1:]
-        parsed = [
-            VersionToCompare(each.version, await self.parse(machine, each, is_new=False), each.schema)
-            for each in compared
-        ]
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            self._workers, lambda: check_compatibility(level, new, parsed, is_lenient=is_lenient)
-        )
+        texts = tuple(_text(machine, each) for each in compared)
+        found = await self._run(CompareCheck(level, _text(machine, new), texts, is_lenient))
+        return CompatibilityVerdict(not found.messages, found.messages)
+
+    async def _run(self, check: SchemaCheck) -> CheckResult:
+        loop, size = asyncio.get_running_loop(), check.size
+        if size <= SMALL_BYTES:
+            return await loop.run_in_executor(self._workers, carry_out, check, self._parse)
+        if size > MAX_COMPARED_BYTES:
+            raise InvalidSchema(f"the schema and the versions before it are longer than {MAX_COMPARED_BYTES} bytes")
+        if self._waiting >= MAX_WAITING:
+            raise RegistryBusy("too many large schemas are checked at the same time: try again")
+        self._waiting += 1
+        try:
+            async with self._turn:
+                return await loop.run_in_executor(self._workers, self._process.run, check)
+        finally:
+            self._waiting -= 1
+
+    def _parse(self, schema: SchemaText) -> ParsedSchema:
+        return parse_text(schema) if schema.is_new else self._parse_registered(schema)
+
+
+def _text(machine: SchemaMachine, schema: StoredSchema, *, is_new: bool = False) -> SchemaText:
+    if len(schema.schema) > MAX_SCHEMA_BYTES:
+        raise InvalidSchema(f"the schema is longer than {MAX_SCHEMA_BYTES} bytes")
+    references = referenced_texts(machine, schema.subject, schema.references)
+    return SchemaText(schema.schema_type, schema.schema, references, is_new, schema.version)
 
 
 def referenced_texts(machine: SchemaMachine, subject: str, references: Sequence[SchemaReference]) -> NamedTexts:
@@ -85,8 +126,10 @@ def _collect(
     for each in references:
         if each.name in found:
             continue
-        if len(found) >= MAX_REFERENCES or depth > MAX_REFERENCES:
+        if len(found) >= MAX_REFERENCES:
             raise InvalidSchema(f"the schema refers to more than {MAX_REFERENCES} others")
+        if depth > MAX_REFERENCE_DEPTH:
+            raise InvalidSchema(f"the references lead to others more than {MAX_REFERENCE_DEPTH} times, or in a circle")
         known = machine.versions(qualified(context, each.subject), deleted=True)
         version = max(known, default=0) if each.version == -1 else each.version
         if version not in known:
@@ -96,3 +139,5 @@ def _collect(
             )
         _collect(machine, context, known[version].references, found, depth + 1)
         found[each.name] = known[version].schema
+        if sum(map(len, found.values())) > MAX_BYTES_IN_ALL:
+            raise InvalidSchema(f"the schema refers to more than {MAX_BYTES_IN_ALL} bytes of others")

@@ -112,6 +112,13 @@ class ContextNotEmpty(SchemaFault):
     code = 42211
 
 
+class RegistryBusy(SchemaFault):
+    """More large schemas wait to be checked than may."""
+
+    status = 503
+    code = 50301
+
+
 class SchemasChanged(SchemaFault):
     """The versions of a subject are others than those that a schema was compared with: it is compared again."""
 

@@ -26,7 +26,9 @@ SchemaType = Literal["AVRO", "JSON", "PROTOBUF"]
 SCHEMA_TYPES: tuple[SchemaType, ...] = get_args(SchemaType)
 
 MAX_SCHEMA_BYTES = 1024 * 1024
-"""A longer text is refused before it is parsed, so that parsing never takes long."""
+"""A longer text is refused before it is parsed."""
+MAX_BYTES_IN_ALL = 4 * 1024 * 1024
+"""With the texts that it refers to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +53,30 @@ def parse_any(
     """
     if len(text) > MAX_SCHEMA_BYTES:
         raise InvalidSchema(f"the schema is longer than {MAX_SCHEMA_BYTES} bytes")
+    if len(text) + sum(len(each) for _, each in references) > MAX_BYTES_IN_ALL:
+        raise InvalidSchema(f"the schema and those that it refers to are longer than {MAX_BYTES_IN_ALL} bytes in all")
     if not text.strip():
         raise InvalidSchema("the schema is empty")
     try:
-        match type_:
-            case "AVRO":
-                avro = parse_avro(text, [each for _, each in references], is_new=is_new)
-                return ParsedSchema("AVRO", canonical_avro(avro), normalized_avro(avro), avro)
-            case "JSON":
-                document = parse_json_schema(text, dict(references))
-                return ParsedSchema("JSON", canonical_json_schema(document), normalized_json_schema(document), document)
-            case "PROTOBUF":
-                return _protobuf(text, dict(references))
+        parsed = _parsed(type_, text, references, is_new)
+        parsed.canonical.encode()
     except RecursionError:
         raise SchemaTooComplex("the schema is nested too deep") from None
+    except UnicodeEncodeError:
+        raise InvalidSchema("the schema has half of a character (a lone surrogate) in a string") from None
+    return parsed
+
+
+def _parsed(type_: str, text: str, references: Sequence[tuple[str, str]], is_new: bool) -> ParsedSchema:
+    match type_:
+        case "AVRO":
+            avro = parse_avro(text, [each for _, each in references], is_new=is_new)
+            return ParsedSchema("AVRO", canonical_avro(avro), normalized_avro(avro), avro)
+        case "JSON":
+            document = parse_json_schema(text, dict(references))
+            return ParsedSchema("JSON", canonical_json_schema(document), normalized_json_schema(document), document)
+        case "PROTOBUF":
+            return _protobuf(text, dict(references))
     raise InvalidSchema(f"there is no type of schemas {type_[:40]!r}: it is one of {', '.join(SCHEMA_TYPES)}")
 
 
@@ -73,11 +85,14 @@ def incompatibilities(reader: ParsedSchema, writer: ParsedSchema, *, is_lenient:
     if reader.type != writer.type:
         text = f"the schema is of the type {reader.type}, the old one {writer.type}"
         return [Incompatibility("SCHEMA_TYPE_CHANGED", "/", text)]
-    if isinstance(reader.content, AvroSchema):
-        return avro_incompatibilities(reader.content, writer.content)
-    if isinstance(reader.content, JsonSchemaDocument):
-        return json_incompatibilities(reader.content, writer.content, is_lenient=is_lenient)
-    return proto_incompatibilities(reader.content, writer.content)
+    try:
+        if isinstance(reader.content, AvroSchema):
+            return avro_incompatibilities(reader.content, writer.content)
+        if isinstance(reader.content, JsonSchemaDocument):
+            return json_incompatibilities(reader.content, writer.content, is_lenient=is_lenient)
+        return proto_incompatibilities(reader.content, writer.content)
+    except RecursionError:
+        raise SchemaTooComplex("the schemas are nested too deep") from None
 
 
 def _protobuf(text: str, references: Mapping[str, str]) -> ParsedSchema:

@@ -121,6 +121,7 @@ class RegistryService:
     async def stop(self) -> None:
         await self.lookup.stop()
         await self._coordinator.stop()
+        self._checker.close()
 
     # -- on any broker
 

@@ -5,6 +5,8 @@ from headrace.schemas.errors import SchemaTooComplex
 MAX_STEPS = 200_000
 """About half a second. The largest schemas in use take a few thousand."""
 MAX_DEPTH = 200
+CHARS_OF_A_STEP = 500
+"""Text of this length takes as long to read or write as a step."""
 
 
 class StepLimit:

@@ -16,12 +16,12 @@ _PROMOTED_FROM = {
     "string": ("bytes",),
 }
 MAX_FINDINGS = 100
-"""More are not listed: one is enough to refuse a schema."""
+"""More are not listed: one is enough to refuse a schema, and those of nested types would double at every level."""
 
 
 def avro_incompatibilities(reader: AvroSchema, writer: AvroSchema) -> list[Incompatibility]:
     """What keeps data of `writer` from being read with `reader`; empty if nothing does."""
-    return _AvroComparison().compare(reader.root, writer.root, "", 0)[:MAX_FINDINGS]
+    return _AvroComparison().compare(reader.root, writer.root, "", 0)
 
 
 class _AvroComparison:
@@ -36,7 +36,7 @@ class _AvroComparison:
         known = self._known.get(pair)
         if known is None:
             self._known[pair] = []
-            known = self._known[pair] = self._findings(reader, writer, path, depth)
+            known = self._known[pair] = self._findings(reader, writer, path, depth)[:MAX_FINDINGS]
         return known
 
     def _findings(self, reader: AvroSchemaType, writer: AvroSchemaType, path: str, depth: int) -> list[Incompatibility]:
@@ -59,8 +59,10 @@ class _AvroComparison:
     def _from_union(
         self, reader: AvroSchemaType, writer: AvroSchemaType, path: str, depth: int
     ) -> list[Incompatibility]:
-        found = []
+        found: list[Incompatibility] = []
         for place, branch in enumerate(writer.branches):
+            if len(found) >= MAX_FINDINGS:
+                break
             if reader.kind != "union":
                 found += self.compare(reader, branch, path, depth + 1)
             elif self.compare(reader, branch, path, depth + 1):
@@ -84,7 +86,8 @@ class _AvroComparison:
             return found + _symbols(reader, writer, path)
         written = _written_fields(reader, writer)
         for place, field in enumerate(reader.fields):
-            found += self._field(field, written.get(field.name), f"{path}/fields/{place}", depth)
+            if len(found) < MAX_FINDINGS:
+                found += self._field(field, written.get(field.name), f"{path}/fields/{place}", depth)
         return found
 
     def _field(
@@ -139,9 +142,9 @@ def _sizes(reader: AvroSchemaType, writer: AvroSchemaType, path: str) -> list[In
 
 
 def _symbols(reader: AvroSchemaType, writer: AvroSchemaType, path: str) -> list[Incompatibility]:
-    missing = [symbol for symbol in writer.symbols if symbol not in set(reader.symbols)]
+    missing = [symbol for symbol in writer.symbols if symbol not in reader.symbol_set]
     if not missing or reader.default_symbol is not None:
         return []
     where = f"{path}/symbols"
     text = f"{reader.name} at {where} lacks symbols of the old schema, and has no default"
-    return [Incompatibility("MISSING_ENUM_SYMBOLS", where, text, f"[{', '.join(missing)}]")]
+    return [Incompatibility("MISSING_ENUM_SYMBOLS", where, text, f"[{', '.join(missing[:MAX_FINDINGS])}]")]

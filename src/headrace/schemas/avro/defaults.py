@@ -44,7 +44,7 @@ def _is_simple(type_: "AvroSchemaType", value: Any) -> bool:
             return value in ("NaN", "Infinity", "-Infinity")
         return isinstance(value, int | float) and not isinstance(value, bool) and not (isinf(value) or isnan(value))
     if kind == "enum":
-        return value in type_.symbols
+        return isinstance(value, str) and value in type_.symbol_set
     if kind == "fixed":
         return isinstance(value, str) and len(value) == type_.size
     return isinstance(value, str)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from headrace.schemas.avro.defaults import check_default
 from headrace.schemas.errors import InvalidSchema
+from headrace.schemas.json_text import loaded_json
 from headrace.schemas.steps import StepLimit
 
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
@@ -59,6 +60,7 @@ class AvroSchemaType:
     items: "AvroSchemaType | None" = None
     """The items of an array, or the values of a map."""
     symbols: tuple[str, ...] = ()
+    symbol_set: frozenset[str] = frozenset()
     default_symbol: str | None = None
     size: int = 0
     branches: tuple["AvroSchemaType", ...] = ()
@@ -102,9 +104,7 @@ def parse_avro(text: str, references: Sequence[str] = (), *, is_new: bool = True
 
 def _loaded(text: str) -> Any:
     try:
-        return json.loads(text)
-    except RecursionError:
-        raise InvalidSchema("the schema is nested too deep") from None
+        return loaded_json(text)
     except ValueError as error:
         bare = text.strip()
         if bare in PRIMITIVES:
@@ -201,7 +201,7 @@ class _AvroParser:
         default = schema.get("default")
         if default is not None and default not in symbols:
             raise InvalidSchema(f"the default of the enum {made.name} is none of its symbols")
-        made.symbols, made.default_symbol = tuple(symbols), default
+        made.symbols, made.symbol_set, made.default_symbol = tuple(symbols), frozenset(symbols), default
 
     def _fields(
         self, schema: Mapping[str, Any], record: str, namespace: str, depth: int

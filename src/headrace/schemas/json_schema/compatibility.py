@@ -5,17 +5,19 @@ properties: an open object (other properties are allowed) may lose properties bu
 may have used the name for something else; a closed one may gain optional properties but not lose any.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
+from fractions import Fraction
+from itertools import islice
 from typing import Any, Final
 
 import re2
 
+from headrace.schemas.bipartite import largest_matching
 from headrace.schemas.incompatibility import Incompatibility
 from headrace.schemas.json_schema.document import JsonSchemaDocument
 from headrace.schemas.json_schema.nodes import JsonNode, resolved
 from headrace.schemas.json_schema.texts import described
-from headrace.schemas.matching import largest_matching
 from headrace.schemas.steps import StepLimit
 
 MAX_FINDINGS: Final = 100
@@ -34,6 +36,7 @@ LENIENT: Final = frozenset(
 )
 """Changes that the policy LENIENT allows in addition."""
 
+_STEPS_OF_A_PATTERN: Final = 50
 _Found = list[tuple[str, str]]
 """Changes that break readers: name and path relative to the compared pair."""
 _UPPER: Final = ("maxLength", "maximum", "exclusiveMaximum", "maxProperties", "maxItems", "maxContains")
@@ -51,9 +54,7 @@ def json_incompatibilities(
         comparison = _JsonComparison(steps, allowed, broken)
         found = comparison.compare(writer.root, reader.root, 0)
         if not comparison.has_assumed or comparison.broken <= broken:
-            return [Incompatibility(kind, f"#/{path}", described(kind, f"#/{path}")) for kind, path in found][
-                :MAX_FINDINGS
-            ]
+            return [Incompatibility(kind, f"#/{path}", described(kind, f"#/{path}")) for kind, path in found]
         broken |= comparison.broken
 
 
@@ -67,6 +68,7 @@ class _JsonComparison:
         self._nodes: list[JsonNode] = []
         """Nodes made on the way, so that no other one gets their identity."""
         self.has_assumed = False
+        self._patterns: dict[str, Callable[[str], Any] | None] = {}
 
     @property
     def broken(self) -> frozenset[tuple[int, int]]:
@@ -88,7 +90,8 @@ class _JsonComparison:
             self.has_assumed = True
             return []
         self._in_progress.add(pair)
-        found = [each for each in self._differences(old, new, depth + 1) if each[0] not in self._allowed]
+        differences = (each for each in self._differences(old, new, depth + 1) if each[0] not in self._allowed)
+        found = [*islice(differences, MAX_FINDINGS)]
         self._in_progress.discard(pair)
         self._known[pair] = found
         return found
@@ -145,7 +148,7 @@ class _JsonComparison:
         fitting = [
             [place for place, part in enumerate(new.parts) if not self.compare(each, part, depth)] for each in old.parts
         ]
-        if largest_matching(fitting, len(new.parts)) < min(len(old.parts), len(new.parts)):
+        if largest_matching(fitting, len(new.parts), self._steps) < min(len(old.parts), len(new.parts)):
             yield "COMBINED_TYPE_SUBSCHEMAS_CHANGED", ""
 
     # -- objects
@@ -171,7 +174,7 @@ class _JsonComparison:
     ) -> Iterator[tuple[str, str]]:
         if new.is_open:
             return
-        covering = _covering(new, name)
+        covering = self._covering(new, name)
         if covering is not None:
             found = list(self._within(path, before, covering, depth))
             yield from found
@@ -191,13 +194,25 @@ class _JsonComparison:
                 yield "OPTIONAL_PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL", path
             elif after.has_default:
                 yield "REQUIRED_PROPERTY_WITH_DEFAULT_ADDED_TO_OPEN_CONTENT_MODEL", path
-        elif (covering := _covering(old, name)) is not None:
+        elif (covering := self._covering(old, name)) is not None:
             found = list(self._within(path, covering, after, depth))
             yield from found
             if found:
                 yield "PROPERTY_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", path
         if is_required and not after.has_default:
             yield f"REQUIRED_PROPERTY_ADDED_TO_{model}_CONTENT_MODEL", path
+
+    def _covering(self, node: JsonNode, name: str) -> JsonNode | None:
+        """The schema that a partially open object has for a property that it does not name."""
+        for pattern, schema in node.patterns:
+            self._steps.step()
+            if pattern not in self._patterns:
+                self._steps.step(0, _STEPS_OF_A_PATTERN)
+                self._patterns[pattern] = _compiled(pattern)
+            matches = self._patterns[pattern]
+            if matches is not None and matches(name):
+                return schema
+        return node.schema_of_others
 
     def _dependencies(self, old: JsonNode, new: JsonNode, depth: int) -> Iterator[tuple[str, str]]:
         for name, after in new.needed.items():
@@ -288,16 +303,14 @@ def _is_criterion_extended(old: JsonNode, new: JsonNode) -> bool:
     )
 
 
-def _covering(node: JsonNode, name: str) -> JsonNode | None:
-    """The schema that a partially open object has for a property that it does not name."""
-    for pattern, schema in node.patterns:
-        try:
-            if re2.search(pattern, name):
-                return schema
-        except re2.error:
-            # A pattern with a look-around: no name is known to match it.
-            continue
-    return node.schema_of_others
+def _compiled(pattern: str) -> Callable[[str], Any] | None:
+    """A search for a pattern; None for one with a look-around: no name is known to match it."""
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options).search  # type: ignore[no-any-return]
+    except re2.error:
+        return None
 
 
 def _limits(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -315,12 +328,16 @@ def _limits(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[st
             yield f"{name}_INCREASED", keyword
 
 
-def _limit(keywords: Mapping[str, Any], keyword: str) -> float | None:
+def _limit(keywords: Mapping[str, Any], keyword: str) -> Decimal | None:
     """A limit; the `exclusiveMaximum: true` of draft 4 is the limit `maximum`."""
     value = keywords.get(keyword)
     if isinstance(value, bool):
-        return float(keywords.get(keyword.removeprefix("exclusive").lower(), 0)) if value else None
-    return None if value is None else float(value)
+        return _exact(keywords.get(keyword.removeprefix("exclusive").lower(), 0)) if value else None
+    return None if value is None else _exact(value)
+
+
+def _exact(value: float) -> Decimal:
+    return Decimal(str(value))
 
 
 def _screaming(keyword: str) -> str:
@@ -336,9 +353,9 @@ def _numbers(old: JsonNode, new: JsonNode) -> Iterator[tuple[str, str]]:
     if before is None:
         yield "MULTIPLE_OF_ADDED", "multipleOf"
         return
-    was, is_now = Decimal(str(before)), Decimal(str(after))
-    if was % is_now != 0:
-        yield f"MULTIPLE_OF_{'EXPANDED' if is_now % was == 0 else 'CHANGED'}", "multipleOf"
+    was, is_now = Fraction(_exact(before)), Fraction(_exact(after))
+    if (was / is_now).denominator != 1:
+        yield f"MULTIPLE_OF_{'EXPANDED' if (is_now / was).denominator == 1 else 'CHANGED'}", "multipleOf"
 
 
 def _pattern(old: str | None, new: str | None) -> Iterator[tuple[str, str]]:

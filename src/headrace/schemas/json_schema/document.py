@@ -18,7 +18,8 @@ from referencing.jsonschema import DRAFT7, UnknownDialect
 
 from headrace.schemas.errors import InvalidSchema
 from headrace.schemas.json_schema.nodes import JsonNode
-from headrace.schemas.steps import StepLimit
+from headrace.schemas.json_text import loaded_json
+from headrace.schemas.steps import CHARS_OF_A_STEP, StepLimit
 
 COMBINED: Final = ("allOf", "anyOf", "oneOf")
 _OBJECT: Final = frozenset(
@@ -100,9 +101,7 @@ def canonical_value(value: Any) -> str:
 
 def _loaded(text: str) -> Any:
     try:
-        return json.loads(text)
-    except RecursionError:
-        raise InvalidSchema("the schema is nested too deep") from None
+        return loaded_json(text)
     except ValueError as error:
         raise InvalidSchema(f"a JSON Schema is JSON: {error}") from None
 
@@ -199,13 +198,13 @@ class _NodeBuilder:
         return made
 
     def _combined(self, criterion: str, schemas: Any, resolver: Resolver, draft: str, depth: int) -> JsonNode:
-        parts, texts = [], []
+        parts: dict[str, JsonNode] = {}
         for each in schemas:
             text = canonical_value(each)
-            if text not in texts:
-                parts.append(self.node(each, resolver, draft, depth + 1))
-                texts.append(text)
-        return JsonNode("combined", criterion=criterion, parts=tuple(parts), texts=tuple(texts))
+            self._steps.step(depth, 1 + len(text) // CHARS_OF_A_STEP)
+            if text not in parts:
+                parts[text] = self.node(each, resolver, draft, depth + 1)
+        return JsonNode("combined", criterion=criterion, parts=tuple(parts.values()), texts=tuple(parts))
 
     def _typed(self, schema: Mapping[str, Any], resolver: Resolver, draft: str, depth: int) -> list[JsonNode]:
         kinds = schema.get("type")

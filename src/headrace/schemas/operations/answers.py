@@ -1,10 +1,9 @@
-"""Schemas as the answers of the registry show them. Pure."""
+"""Schemas as the answers of the registry show them."""
 
 from typing import Any
 
 from headrace.schemas.machine import SchemaMachine
-from headrace.schemas.parsed import ParsedSchema
-from headrace.schemas.protobuf.descriptor_writer import serialized_proto
+from headrace.schemas.operations.table import RegistryCall
 from headrace.schemas.stored import StoredSchema
 
 
@@ -35,11 +34,11 @@ def text_answer(schema: StoredSchema, text: str | None = None) -> dict[str, Any]
     return answer
 
 
-def formatted(parsed: ParsedSchema, wanted: str) -> str | None:
-    """The text in another format: `serialized` is a compiled file of Protobuf. None for the stored text."""
-    if parsed.type == "PROTOBUF" and wanted == "serialized":
-        return serialized_proto(parsed.content)
-    return None
+async def formatted(call: RegistryCall, schema: StoredSchema) -> str:
+    """The text in the format of the request: `serialized` is a compiled file of Protobuf."""
+    if schema.schema_type == "PROTOBUF" and call.request.query.get("format") == "serialized":
+        return await call.checker.compile(call.machine, schema)
+    return schema.schema
 
 
 def visible(found: list[StoredSchema], *, deleted: bool) -> list[StoredSchema]:

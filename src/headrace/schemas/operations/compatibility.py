@@ -26,7 +26,7 @@ async def _test(call: RegistryCall, versions: list[StoredSchema], *, is_single: 
     wanted = call.request.read(SchemaBody).stored(subject)
     config = machine.effective_config(subject)
     try:
-        parsed = await call.checker.parse(machine, wanted, is_new=True)
+        await call.checker.parse(machine, wanted, is_new=True)
     except InvalidSchema as error:
         raise InvalidSchema(f"Invalid schema: {error}") from None
     seen = SubjectState({each.version: each for each in versions}, 0)
@@ -34,7 +34,7 @@ async def _test(call: RegistryCall, versions: list[StoredSchema], *, is_single: 
     verdict = await call.checker.compare(
         machine,
         level,
-        parsed,
+        wanted,
         versions if is_single else comparable(seen, wanted, config),
         is_lenient=config.compatibility_policy == "LENIENT",
     )

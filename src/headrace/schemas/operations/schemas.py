@@ -30,10 +30,7 @@ async def list_types(_: RegistryCall) -> RegistryReply:
 @operation("GET", "/schemas/ids/{id}", needs=LIST_SUBJECTS)
 async def show_id(call: RegistryCall) -> RegistryReply:
     found = _with_id(call)[0]
-    text = None
-    if call.request.query.get("format"):
-        text = formatted(await call.checker.parse(call.machine, found, is_new=False), call.request.query["format"])
-    answer = text_answer(found, text) | {"guid": found.md5}
+    answer = text_answer(found, await formatted(call, found)) | {"guid": found.md5}
     if call.request.query.get("subject"):
         answer |= {"subject": found.subject, "version": found.version}
     if call.request.flag("fetchMaxId"):

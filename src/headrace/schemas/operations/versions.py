@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.schemas.checker import referenced_texts
+from headrace.schemas.checker import CheckedSchema, referenced_texts
 from headrace.schemas.compatibility import COMPATIBILITY_LEVELS, CompatibilityLevel
 from headrace.schemas.digest import digest_of
 from headrace.schemas.errors import IncompatibleSchema, InvalidSchema, SchemaNotFound, SchemasChanged
@@ -17,7 +17,6 @@ from headrace.schemas.operations.table import (
     RegistryCall,
     operation,
 )
-from headrace.schemas.parsed import ParsedSchema
 from headrace.schemas.requests import RegistryReply, reply
 from headrace.schemas.stored import SchemaReference, StoredConfig, StoredSchema
 
@@ -65,11 +64,7 @@ async def list_versions(call: RegistryCall) -> RegistryReply:
 @operation("GET", "/subjects/{subject}/versions/{version}", needs=READ_SUBJECT)
 async def show_version(call: RegistryCall) -> RegistryReply:
     found = call.machine.version(call.subject, call.version, deleted=call.request.flag("deleted"))
-    answer = full_answer(found)
-    if call.request.query.get("format"):
-        parsed = await call.checker.parse(call.machine, found, is_new=False)
-        answer["schema"] = formatted(parsed, call.request.query["format"]) or found.schema
-    return reply(answer)
+    return reply(full_answer(found) | {"schema": await formatted(call, found)})
 
 
 @operation("GET", "/subjects/{subject}/versions/{version}/schema", needs=READ_SUBJECT)
@@ -116,7 +111,7 @@ async def _register(call: RegistryCall, wanted: StoredSchema) -> StoredSchema:
         return known
     machine.check_import(subject, has_id=wanted.id > 0)
     if wanted.id <= 0:
-        await _check_compatible(call, parsed, wanted, seen, config)
+        await _check_compatible(call, wanted, seen, config)
     return await call.commit(lambda: machine.register(wanted, digest_of(wanted), seen))
 
 
@@ -125,7 +120,7 @@ def _copied(state: SubjectState) -> SubjectState:
     return SubjectState(dict(state.versions), state.revision)
 
 
-async def _parsed(call: RegistryCall, schema: StoredSchema) -> ParsedSchema:
+async def _parsed(call: RegistryCall, schema: StoredSchema) -> CheckedSchema:
     try:
         return await call.checker.parse(call.machine, schema, is_new=True)
     except InvalidSchema as error:
@@ -150,7 +145,7 @@ def _merged(*layers: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 async def _same(
-    call: RegistryCall, seen: SubjectState, wanted: StoredSchema, parsed: ParsedSchema, is_normalized: bool
+    call: RegistryCall, seen: SubjectState, wanted: StoredSchema, parsed: CheckedSchema, is_normalized: bool
 ) -> StoredSchema | None:
     """The newest version that is this schema already."""
     for number in sorted(seen.versions, reverse=True):
@@ -172,13 +167,11 @@ def _texts(call: RegistryCall, schema: StoredSchema) -> object:
     return referenced_texts(call.machine, schema.subject, schema.references)
 
 
-async def _check_compatible(
-    call: RegistryCall, parsed: ParsedSchema, wanted: StoredSchema, seen: SubjectState, config: StoredConfig
-) -> None:
+async def _check_compatible(call: RegistryCall, wanted: StoredSchema, seen: SubjectState, config: StoredConfig) -> None:
     earlier = comparable(seen, wanted, config)
     level = level_of(config)
     verdict = await call.checker.compare(
-        call.machine, level, parsed, earlier, is_lenient=config.compatibility_policy == "LENIENT"
+        call.machine, level, wanted, earlier, is_lenient=config.compatibility_policy == "LENIENT"
     )
     if not verdict.is_compatible:
         details = ", ".join(verdict.messages)
@@ -225,7 +218,7 @@ async def look_up(call: RegistryCall) -> RegistryReply:
 
 
 async def _same_text(
-    call: RegistryCall, versions: dict[int, StoredSchema], wanted: StoredSchema, parsed: ParsedSchema
+    call: RegistryCall, versions: dict[int, StoredSchema], wanted: StoredSchema, parsed: CheckedSchema
 ) -> StoredSchema | None:
     """The newest version of this text; metadata and rules are compared if there are some."""
     for number in sorted(versions, reverse=True):

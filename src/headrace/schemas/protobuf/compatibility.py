@@ -5,6 +5,7 @@ registry: other names, moved and new messages and values are fine; types change 
 """
 
 from collections.abc import Iterator
+from itertools import islice
 
 from headrace.schemas.incompatibility import Incompatibility
 from headrace.schemas.protobuf.resolution import ProtobufSchema, is_enum
@@ -39,7 +40,7 @@ _TEXTS = {
 
 def proto_incompatibilities(reader: ProtobufSchema, writer: ProtobufSchema) -> list[Incompatibility]:
     """What keeps data of `writer` from being read with `reader`; empty if nothing does."""
-    found = list(_ProtoComparison(reader, writer).run())[:MAX_FINDINGS]
+    found = [*islice(_ProtoComparison(reader, writer).run(), MAX_FINDINGS)]
     return [
         Incompatibility(kind, path, _TEXTS[kind].format(path=path.removeprefix("#/").replace("/", ".")))
         for kind, path in found
@@ -90,7 +91,7 @@ class _ProtoComparison:
         before = {each.number: each for each in old.fields}
         after = {each.number: each for each in new.fields}
         yield from _oneofs(new, before, path)
-        gone = {name for name in old.oneofs if name not in new.oneofs and not _survives(old, name, after)}
+        gone = set(old.oneofs) - set(new.oneofs) - {each.oneof for each in old.fields if each.number in after}
         for number in sorted(before.keys() | after.keys()):
             self._steps.step()
             was, is_now = before.get(number), after.get(number)
@@ -175,19 +176,15 @@ def _encoding(schema: ProtobufSchema, type_: str, scope: str) -> str:
     return "varint" if is_enum(schema, type_, scope) else ""
 
 
-def _survives(old: ProtoMessage, oneof: str, after: dict[int, ProtoField]) -> bool:
-    return any(each.oneof == oneof and each.number in after for each in old.fields)
-
-
 def _oneofs(new: ProtoMessage, before: dict[int, ProtoField], path: str) -> Iterator[tuple[str, str]]:
     """Fields that could be set together, and exclude each other now."""
-    for name in new.oneofs:
-        origins, single = set(), 0
-        for field in new.fields:
-            was = before.get(field.number) if field.oneof == name else None
-            if was is not None:
-                origins.add(was.oneof or f"#{was.number}")
-                single += not was.oneof
+    members: dict[str, list[ProtoField]] = {name: [] for name in new.oneofs}
+    for field in new.fields:
+        if field.oneof and field.number in before:
+            members[field.oneof].append(before[field.number])
+    for name, fields in members.items():
+        origins = {was.oneof or f"#{was.number}" for was in fields}
+        single = sum(not was.oneof for was in fields)
         if len(origins) > 1:
             yield (
                 ("MULTIPLE_FIELDS_MOVED_TO_ONEOF" if single > 1 else "FIELD_MOVED_TO_EXISTING_ONEOF"),

@@ -5,6 +5,9 @@ only. Options and the methods of services are
 stored as text: they matter to generated code only.
 """
 
+from bisect import bisect_right
+from itertools import accumulate
+
 from headrace.schemas.errors import InvalidSchema
 from headrace.schemas.protobuf.syntax import (
     MAX_FIELD_NUMBER,
@@ -30,6 +33,18 @@ _KEYS = SCALARS - {"double", "float", "bytes"}
 def parse_proto(text: str) -> ProtoFile:
     """Parse a file. Types that it uses are not looked up: see `resolution.py`. Raises `InvalidSchema`."""
     return _ProtoParser(proto_tokens(text)).file()
+
+
+class _ReservedNumbers:
+    """Ranges of numbers, in order."""
+
+    def __init__(self, ranges: list[NumberRange]) -> None:
+        self._ranges = sorted(ranges)
+        self._ends = [*accumulate((last for _, last in self._ranges), max)]
+
+    def __contains__(self, number: int) -> bool:
+        place = bisect_right(self._ranges, (number, MAX_FIELD_NUMBER)) - 1
+        return place >= 0 and self._ends[place] >= number
 
 
 class _ProtoParser:
@@ -324,14 +339,14 @@ class _ProtoParser:
     def _check_message(self, message: ProtoMessage) -> None:
         numbers: dict[int, str] = {}
         names: set[str] = set()
+        reserved = _ReservedNumbers(message.reserved_ranges)
+        reserved_names = set(message.reserved_names)
         for field in message.fields:
             if field.number in numbers:
                 raise self._wrong(f"{message.name} has the number {field.number} twice")
             if field.name in names:
                 raise self._wrong(f"{message.name} has the field {field.name} twice")
-            if field.name in message.reserved_names or any(
-                first <= field.number <= last for first, last in message.reserved_ranges
-            ):
+            if field.name in reserved_names or field.number in reserved:
                 raise self._wrong(f"the field {field.name} of {message.name} is reserved")
             if field.label == "required" and self._file.syntax == "proto3":
                 raise self._wrong(f"the field {field.name} is required, which proto3 does not have")

@@ -70,11 +70,14 @@ def _body(message: ProtoMessage, is_sorted: bool) -> Iterator[str]:
     for field in fields:
         if not field.oneof:
             yield from _field(field, groups, is_sorted)
-    for oneof in message.oneofs:
+    members: dict[str, list[ProtoField]] = {name: [] for name in message.oneofs}
+    for field in fields:
+        if field.oneof:
+            members[field.oneof].append(field)
+    for oneof, chosen in members.items():
         yield f"oneof {oneof} {{"
-        for field in fields:
-            if field.oneof == oneof:
-                yield from _indented(_field(field, groups, is_sorted))
+        for field in chosen:
+            yield from _indented(_field(field, groups, is_sorted))
         yield "}"
     yield from _ranges("extensions", message.extension_ranges, MAX_FIELD_NUMBER)
     for inner in message.messages:

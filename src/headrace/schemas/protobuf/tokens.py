@@ -6,6 +6,8 @@ from typing import NamedTuple
 from headrace.schemas.errors import InvalidSchema
 
 MAX_TOKENS = 500_000
+MAX_NAME_CHARS = 1_000
+"""A name is looked up in each of the scopes around it, part by part."""
 
 _TOKEN = re.compile(
     r"""
@@ -35,6 +37,8 @@ def proto_tokens(text: str) -> list[ProtoToken]:
         if match is None:
             raise InvalidSchema(f"line {line}: {text[at : at + 20]!r} is not a part of a .proto file")
         kind, piece = str(match.lastgroup), match.group()
+        if kind == "name" and len(piece) > MAX_NAME_CHARS:
+            raise InvalidSchema(f"line {line}: a name is longer than {MAX_NAME_CHARS} characters")
         if kind != "space":
             found.append(ProtoToken(kind, piece, line))
             if len(found) > MAX_TOKENS:

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
+from headrace.schemas.steps import StepLimit
 
-def largest_matching(fitting: Sequence[Sequence[int]], size: int) -> int:
+
+def largest_matching(fitting: Sequence[Sequence[int]], size: int, steps: StepLimit) -> int:
     """How many left nodes can each get a right node of their own; `fitting` has the right nodes of each left one."""
     taken: list[int | None] = [None] * size
 
@@ -11,6 +13,7 @@ def largest_matching(fitting: Sequence[Sequence[int]], size: int) -> int:
         for right in fitting[left]:
             if right in tried:
                 continue
+            steps.step(len(tried))
             tried.add(right)
             holder = taken[right]
             if holder is None or place(holder, tried):

@@ -1,0 +1,140 @@
+"""A process for checks of large schemas, which ends those that take too long.
+
+A thread cannot be ended, and shares the interpreter with the event loop. The process counts the CPU time of a check
+itself; the broker ends it if it does not answer at all. It ends by itself with the broker, whose pipe it reads.
+"""
+
+import contextlib
+import resource
+import select
+import signal
+import struct
+import subprocess
+import sys
+import threading
+from typing import IO, Any
+
+import msgspec
+
+from headrace.schemas.checks import CheckResult, SchemaCheck, carry_out
+from headrace.schemas.errors import InvalidSchema, SchemaTooComplex
+
+CPU_LIMIT_S = 0.8
+"""For one check; a registration takes two: it is parsed, then compared."""
+ANSWER_LIMIT_S = 20.0
+"""Until the process is taken for stuck: it may get little of a busy machine, and starts with the first check."""
+MEMORY_LIMIT_BYTES = 1024 * 1024 * 1024
+_LENGTH = struct.Struct(">I")
+_encode = msgspec.msgpack.Encoder().encode
+_decode_check = msgspec.msgpack.Decoder(SchemaCheck).decode
+_decode_result = msgspec.msgpack.Decoder(CheckResult).decode
+
+
+class CheckProcess:
+    """Carries out one check after the other. `run` blocks: it is called in a worker thread."""
+
+    def __init__(self, *, answer_limit_s: float = ANSWER_LIMIT_S, command: tuple[str, ...] = ()) -> None:
+        self._answer_limit_s = answer_limit_s
+        self._command = command or (sys.executable, "-P", "-m", __name__)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    def run(self, check: SchemaCheck) -> CheckResult:
+        """Carry out a check. Raises `InvalidSchema`, and `SchemaTooComplex` if it takes too long."""
+        with self._lock:
+            try:
+                result = _decode_result(self._answer(_encode(check)))
+            except (OSError, EOFError, msgspec.MsgspecError):
+                self._end()
+                raise SchemaTooComplex("the schema is too complex: checking it takes too much time or memory") from None
+        if result.invalid:
+            raise InvalidSchema(result.invalid)
+        return result
+
+    def close(self) -> None:
+        """End the process, also in the middle of a check."""
+        self._is_closed = True
+        process = self._process
+        if process is not None:
+            process.kill()
+        with self._lock:
+            self._end()
+
+    def _answer(self, request: bytes) -> bytes:
+        if self._is_closed:
+            raise EOFError
+        if self._process is None or self._process.poll() is not None:
+            self._end()
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            )
+        source, sink = self._process.stdout, self._process.stdin
+        assert source is not None
+        assert sink is not None
+        _write_frame(sink, request)
+        waiting = select.poll()
+        waiting.register(source, select.POLLIN)
+        if not waiting.poll(self._answer_limit_s * 1000):
+            raise EOFError
+        return _read_frame(source)
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        process.wait()
+
+
+def _write_frame(sink: IO[bytes], data: bytes) -> None:
+    sink.write(_LENGTH.pack(len(data)) + data)
+    sink.flush()
+
+
+def _read_frame(source: IO[bytes]) -> bytes:
+    head = source.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        raise EOFError
+    (size,) = _LENGTH.unpack(head)
+    data = source.read(size)
+    if len(data) < size:
+        raise EOFError
+    return data
+
+
+# -- in the process
+
+
+def _too_long(_: int, __: Any) -> None:
+    raise SchemaTooComplex("the schema is too complex: checking it takes too long")
+
+
+def _result(request: bytes) -> CheckResult:
+    signal.setitimer(signal.ITIMER_PROF, CPU_LIMIT_S)
+    try:
+        return carry_out(_decode_check(request))
+    except InvalidSchema as error:
+        return CheckResult(invalid=str(error))
+    except MemoryError:
+        return CheckResult(invalid="the schema is too complex: checking it takes too much memory")
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def main() -> None:
+    signal.signal(signal.SIGPROF, _too_long)
+    # Ctrl-C in a terminal is for the broker, which ends this process when it is done.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        while True:
+            _write_frame(sys.stdout.buffer, _encode(_result(_read_frame(sys.stdin.buffer))))
+
+
+if __name__ == "__main__":
+    main()
