@@ -14,11 +14,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.model.pipeline_report import GraphNode, PipelineGraph, PipelineReport
+from headrace.schemas.payload.framing import prefix
 from headrace.testing import Broker
 from headrace.testing.process import BrokerProcess
 from tests.waiting import until
 
-TOPICS = {"orders": 3, "payments": 2, "page-views": 4, "shipments": 1}
+TOPICS = {"orders": 3, "payments": 2, "page-views": 4, "shipments": 1, "receipts": 1}
 SCRIPT = "<script>alert('payload')</script><img src=x onerror=\"alert('image')\">"
 ORDERS = 240
 DEAD = 6
@@ -166,10 +167,10 @@ SHIPMENT_2 = [
     {"name": "address", "type": ["null", "com.shop.Address"], "default": None},
 ]
 ADDRESS = [{"name": "street", "type": "string"}, {"name": "city", "type": "string"}]
-PAYMENT = """syntax = "proto3";
+RECEIPT = """syntax = "proto3";
 package com.shop;
 
-message Payment {
+message Receipt {
   string order = 1;
   int64 cents = 2;
 }
@@ -204,6 +205,9 @@ def fill(broker: BrokerProcess) -> SampleQueues:
     commit(broker, "analytics", {("page-views", each): 15 for each in range(4)})
     report_pipeline(broker)
     register_schemas(broker)
-    register(broker, "payments-value", PAYMENT, schema_type="PROTOBUF")
+    receipt = register(broker, "receipts-value", RECEIPT, schema_type="PROTOBUF")
+    with producing(broker) as producer:
+        # Field 1 is text of four bytes, field 2 the number 1250; the byte before says that it is the first message.
+        producer.produce("receipts", prefix(receipt, (0,)) + b"\x0a\x041007\x10\xe2\x09", key="1007")
     register(broker, "orders-key", json.dumps({"type": "string"}), schema_type="JSON")
     return create_queues(broker)

@@ -83,6 +83,16 @@ def test_a_schema_is_registered_checked_changed_and_deleted(tab: Tab) -> None:
     expect(page.locator("tbody")).not_to_contain_text("made-here-value")
 
 
+def test_messages_are_decoded_by_their_schema(tab: Tab) -> None:
+    page = tab.open("/ui/topics/receipts/messages?from=earliest&open=0%3A0")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator("pre")).to_contain_text('"order": "1007"')
+    expect(dialog.locator("pre")).to_contain_text('"cents": 1250')
+    expect(dialog).to_contain_text("protobuf")
+    dialog.get_by_role("link", name="receipts-value version 1").click()
+    expect(page.get_by_role("region", name="Schema")).to_contain_text("message Receipt")
+
+
 def test_a_schema_with_script_tags_is_inert(tab: Tab, broker: BrokerProcess) -> None:
     sample.register(
         broker, "inert-value", sample.avro_record("Inert", [{"name": "x", "type": "int", "doc": sample.SCRIPT}])

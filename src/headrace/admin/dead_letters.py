@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from headrace.admin.message_filter import message_filter
 from headrace.admin.message_scan import Found, Scan, ScanBounds
-from headrace.admin.messages import MessageEntry, entry, partition_bounds
+from headrace.admin.messages import MessageEntry, entries, partition_bounds
 from headrace.admin.pipelines import DESCRIBE_PIPELINE
 from headrace.admin.routes import AdminReply, AdminRequest, route
 from headrace.model.acls import AclOperation, ResourceType
@@ -70,7 +70,7 @@ class _ReasonCount:
         self.letters = self.replayed = 0
         self.first_ms, self.last_ms = 2**62, 0
         self.topics: dict[str, None] = {}
-        self.samples: list[MessageEntry] = []
+        self.samples: list[Found] = []
 
 
 @route("GET", "/pipelines/{pipeline}/dead-letters", needs=DESCRIBE_PIPELINE, query=LetterQuery, answer=DeadLetterPage)
@@ -93,9 +93,9 @@ async def list_dead_letters(request: AdminRequest) -> AdminReply:
             letters = await _newest(request, topic, bounds, query.limit - scanned)
             scanned += len(letters)
             is_complete = is_complete and len(letters) >= total
-            _count(request, reasons, topic, letters, replayed.get(_topic_id(request, topic), {}), query.samples)
+            _count(reasons, topic, letters, replayed.get(_topic_id(request, topic), {}), query.samples)
     ordered = sorted(reasons.items(), key=lambda each: (-each[1].letters, each[0]))
-    shown = [_shown(reason, each) for reason, each in ordered[:_MAX_REASONS]]
+    shown = [await _shown(request, reason, each) for reason, each in ordered[:_MAX_REASONS]]
     waiting = scanned - sum(each.replayed for each in reasons.values())
     return AdminReply(
         DeadLetterPage(topics=topics, reasons=shown, scanned=scanned, waiting=waiting, is_complete=is_complete)
@@ -119,7 +119,6 @@ async def _newest(request: AdminRequest, topic: str, bounds: dict[int, ScanBound
 
 
 def _count(
-    request: AdminRequest,
     reasons: dict[str, _ReasonCount],
     topic: str,
     letters: Iterable[Found],
@@ -133,7 +132,7 @@ def _count(
         count.first_ms, count.last_ms = min(count.first_ms, record.timestamp), max(count.last_ms, record.timestamp)
         count.topics[topic] = None
         if len(count.samples) < samples:
-            count.samples.append(entry(partition, record, _SAMPLE_BYTES, request.services.decoder))
+            count.samples.append((partition, record))
 
 
 def _reason(record: Record) -> str:
@@ -141,7 +140,7 @@ def _reason(record: Record) -> str:
     return found.decode(errors="replace") if found else "no reason is given"
 
 
-def _shown(reason: str, count: _ReasonCount) -> LetterReason:
+async def _shown(request: AdminRequest, reason: str, count: _ReasonCount) -> LetterReason:
     return LetterReason(
         reason=reason,
         letters=count.letters,
@@ -149,7 +148,7 @@ def _shown(reason: str, count: _ReasonCount) -> LetterReason:
         first_ms=count.first_ms,
         last_ms=count.last_ms,
         topics=[*count.topics],
-        samples=count.samples,
+        samples=await entries(request, next(iter(count.topics), ""), count.samples, _SAMPLE_BYTES),
     )
 
 

@@ -3,6 +3,7 @@
 Values are shown up to `max_value_bytes` each, with their full size. What is shown is JSON: a page renders it as text.
 """
 
+import asyncio
 import random
 import re
 from base64 import b64decode, urlsafe_b64decode, urlsafe_b64encode
@@ -80,7 +81,8 @@ class MessageEntry(msgspec.Struct, frozen=True):
     key_encoding: str | None
     value: str | None
     value_encoding: str | None
-    """json (indented), text, base64 or the name of a schema's format; null for a tombstone."""
+    """json (indented), text, base64, or decoded by its schema to indented JSON: avro, json-schema or protobuf; null for
+    a tombstone."""
     headers: list[tuple[str, str | None]]
     size_bytes: int
     """The size of key and value."""
@@ -88,6 +90,9 @@ class MessageEntry(msgspec.Struct, frozen=True):
     schema_id: int | None = None
     """In the wire format of schema registries: the id of the value's schema."""
     key_schema_id: int | None = None
+    subject: str | None = None
+    """The subject of the schema that the value was decoded by."""
+    version: int | None = None
 
 
 class MessagePage(msgspec.Struct, frozen=True):
@@ -105,9 +110,25 @@ class MessageCursor(msgspec.Struct, frozen=True, array_like=True):
     positions: dict[str, int]
 
 
-def entry(partition: int, record: Record, most_bytes: int, decoder: PayloadDecoder) -> MessageEntry:
-    key, value = show(record.key, most_bytes, decoder), show(record.value, most_bytes, decoder)
-    headers = [(name, show(data, most_bytes, decoder).text) for name, data in record.headers[:_MAX_HEADERS]]
+async def entries(request: AdminRequest, topic: str, found: Sequence[Found], most_bytes: int) -> list[MessageEntry]:
+    """Messages as they are shown, decoded by schemas that the person may see."""
+    payloads = (
+        (data, record.headers, is_key) for _, record in found for data, is_key in _payloads(record) if data is not None
+    )
+    decoder = await request.services.decoders.decoder(request.subject, topic, payloads)
+    if not decoder.knows_any:
+        return [_entry(index, record, most_bytes, decoder) for index, record in found]
+    return await asyncio.to_thread(lambda: [_entry(index, record, most_bytes, decoder) for index, record in found])
+
+
+def _payloads(record: Record) -> tuple[tuple[bytes | None, bool], ...]:
+    return (record.value, False), (record.key, True)
+
+
+def _entry(partition: int, record: Record, most_bytes: int, decoder: PayloadDecoder) -> MessageEntry:
+    key = show(record.key, most_bytes, decoder, record.headers, is_key=True)
+    value = show(record.value, most_bytes, decoder, record.headers)
+    headers = [(name, show(data, most_bytes).text) for name, data in record.headers[:_MAX_HEADERS]]
     return MessageEntry(
         partition=partition,
         offset=record.offset,
@@ -121,6 +142,8 @@ def entry(partition: int, record: Record, most_bytes: int, decoder: PayloadDecod
         truncated=key.is_truncated or value.is_truncated,
         schema_id=value.schema_id,
         key_schema_id=key.schema_id,
+        subject=value.subject,
+        version=value.version,
     )
 
 
@@ -142,16 +165,14 @@ async def browse_messages(request: AdminRequest) -> AdminReply:
         positions = {index: min(max(at, bounds[index].start), bounds[index].end) for index, at in positions.items()}
         scan = Scan(request, topic, bounds, positions, wanted.matches, query.has_filter)
         found = await (scan.backward(query.limit) if is_backward else scan.forward(query.limit))
-    return AdminReply(_page(request, query, scan, found, is_backward=is_backward))
+    return AdminReply(await _page(request, query, scan, found, is_backward=is_backward))
 
 
-def _page(
+async def _page(
     request: AdminRequest, query: MessageQuery, scan: Scan, found: Sequence[Found], *, is_backward: bool
 ) -> MessagePage:
-    decoder, most_bytes = request.services.decoder, query.max_value_bytes
-    items = [
-        entry(index, record, most_bytes, decoder) for index, record in in_time_order(found, newest_first=is_backward)
-    ]
+    ordered = in_time_order(found, newest_first=is_backward)
+    items = await entries(request, request.parameters["topic"], ordered, query.max_value_bytes)
     edge = {index: each.start if is_backward else each.end for index, each in scan.bounds.items()}
     is_at_edge = scan.positions == edge
     cursor = None

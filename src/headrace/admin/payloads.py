@@ -1,10 +1,11 @@
 """Shows the bytes of a key or a value: as JSON, as text, or in base64. Pure.
 
 The wire format of schema registries (a zero byte, then the id of the schema in four bytes) is recognised. A
-`PayloadDecoder` can turn such a payload into JSON; without one that knows the schema, its bytes are shown.
+`PayloadDecoder` turns payloads into JSON whose schema it knows; of others the bytes are shown.
 """
 
 from base64 import b64encode
+from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple, Protocol
 
@@ -23,33 +24,49 @@ class ShownPayload(NamedTuple):
     """json, text, base64, or the name that a decoder gives to its format; None for a payload that is null."""
     is_truncated: bool = False
     schema_id: int | None = None
+    subject: str | None = None
+    """The subject that the schema is a version of, if it was decoded."""
+    version: int | None = None
+
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class DecodedPayload(NamedTuple):
+    text: str
+    """JSON, indented."""
+    encoding: str
+    """The name of the format."""
+    schema_id: int
+    subject: str
+    version: int
 
 
 class PayloadDecoder(Protocol):
     """Decodes payloads by their schema."""
 
-    def decode(self, schema_id: int, payload: bytes) -> tuple[str, str] | None:
-        """JSON text and the name of the format; None if the schema is not known. Raises nothing."""
+    def decode(self, data: bytes, headers: Headers, *, is_key: bool) -> DecodedPayload | None:
+        """None if the schema is not known, or does not fit. Raises nothing."""
         ...
 
 
-class NoDecoder:
-    """Knows no schema."""
-
-    def decode(self, schema_id: int, payload: bytes) -> tuple[str, str] | None:
-        return None
-
-
-def show(data: bytes | None, most_bytes: int, decoder: PayloadDecoder) -> ShownPayload:
-    """A payload, of which at most `most_bytes` are shown."""
+def show(
+    data: bytes | None,
+    most_bytes: int,
+    decoder: PayloadDecoder | None = None,
+    headers: Headers = (),
+    *,
+    is_key: bool = False,
+) -> ShownPayload:
+    """A payload, of which at most `most_bytes` are shown; `headers` are those of its message."""
     if data is None:
         return ShownPayload(None, None)
+    decoded = None if decoder is None else decoder.decode(data, headers, is_key=is_key)
+    if decoded is not None:
+        text = decoded.text
+        return ShownPayload(text[:most_bytes], decoded.encoding, len(text) > most_bytes, *decoded[2:])
     schema_id = schema_id_of(data)
     if schema_id is not None:
-        decoded = decoder.decode(schema_id, data[_PREFIX.size :])
-        if decoded is not None:
-            text, encoding = decoded
-            return ShownPayload(text[:most_bytes], encoding, len(text) > most_bytes, schema_id)
         document = as_json(data[_PREFIX.size :], most_bytes)
         if document is not None:
             return ShownPayload(document, JSON, False, schema_id)

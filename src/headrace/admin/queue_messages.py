@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from headrace.admin.errors import AdminError
 from headrace.admin.messages import MAX_MESSAGE_BODY_BYTES, MAX_VALUE_BYTES, payload
-from headrace.admin.payloads import show
+from headrace.admin.payloads import PayloadDecoder, show
 from headrace.admin.routes import AdminReply, AdminRequest, queue_need, route
 from headrace.model.acls import AclOperation
 from headrace.model.queue_wire import Filter, OutgoingMessage, Peeked
@@ -94,7 +94,9 @@ async def peek_messages(request: AdminRequest) -> AdminReply:
             if len(found) == query.limit:
                 is_at_end = is_at_end and each is part[-1]
                 break
-    items = [_entry(request, each, query.max_value_bytes) for each in found]
+    payloads = [(each.body, each.headers, False) for each in found]
+    decoder = await request.services.decoders.decoder(request.subject, name, payloads)
+    items = [_entry(each, query.max_value_bytes, decoder) for each in found]
     return AdminReply(PeekedMessages(items, None if is_at_end else after))
 
 
@@ -102,9 +104,8 @@ def _state(message: Peeked) -> str:
     return message.state.replace(" ", "_")
 
 
-def _entry(request: AdminRequest, message: Peeked, most_bytes: int) -> QueueMessageEntry:
-    decoder = request.services.decoder
-    body = show(message.body, most_bytes, decoder)
+def _entry(message: Peeked, most_bytes: int, decoder: PayloadDecoder) -> QueueMessageEntry:
+    body = show(message.body, most_bytes, decoder, message.headers)
     return QueueMessageEntry(
         id=message.id,
         offset=message.offset,
@@ -118,7 +119,7 @@ def _entry(request: AdminRequest, message: Peeked, most_bytes: int) -> QueueMess
         until_ms=message.until_at_ms,
         priority=message.priority,
         group=message.group,
-        headers=[(name, show(data, most_bytes, decoder).text) for name, data in message.headers[:_MAX_HEADERS]],
+        headers=[(name, show(data, most_bytes).text) for name, data in message.headers[:_MAX_HEADERS]],
         origin=_origin(message),
     )
 

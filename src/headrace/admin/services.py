@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from headrace.admin.kafka_calls import KafkaCalls
 from headrace.admin.live_views import LiveViews
-from headrace.admin.payloads import NoDecoder, PayloadDecoder
 from headrace.admin.queue_permissions import QueuePermissions
+from headrace.admin.schema_decoder import SchemaDecoders
 from headrace.admin.sessions import SessionStore
 from headrace.admin.streams import OpenStreams
 from headrace.cluster.access import AccessControl
@@ -42,8 +42,8 @@ class AdminServices:
     pipelines: PipelineReports
     registry: RegistryService
     sessions: SessionStore
-    decoder: PayloadDecoder = field(default_factory=NoDecoder)
-    """Decodes payloads that have a schema."""
+    decoders: SchemaDecoders
+    """Decode messages that have a schema."""
     streams: OpenStreams = field(default_factory=OpenStreams)
     live: LiveViews = field(default_factory=LiveViews)
     scanning: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SCANS_AT_A_TIME))

@@ -21,7 +21,7 @@ from headrace.admin.messages import (
     MessageQuery,
     decode_cursor,
     encode_cursor,
-    entry,
+    entries,
     partition_bounds,
     start_positions,
 )
@@ -79,7 +79,7 @@ async def _tail(
     most_bytes: int,
 ) -> AsyncIterator[bytes]:
     scanned = skipped = 0
-    decoder, sessions = request.services.decoder, request.services.sessions
+    sessions = request.services.sessions
     yield RETRY
     while request.session is None or sessions.find(request.session.session_id) is not None:
         try:
@@ -95,10 +95,8 @@ async def _tail(
         found, count, matching = await asyncio.to_thread(_matching, fetched, positions, matches)
         scanned += count
         skipped += matching - len(found)
-        lines = [
-            event(msgspec.json.encode(entry(index, record, most_bytes, decoder)))
-            for index, record in in_time_order(found, newest_first=False)
-        ]
+        shown = await entries(request, topic, in_time_order(found, newest_first=False), most_bytes)
+        lines = [event(msgspec.json.encode(each)) for each in shown]
         progress = msgspec.json.encode(TailProgress(scanned, skipped))
         lines.append(event(progress, name="progress", event_id=encode_cursor("f", positions)))
         yield b"".join(lines)
@@ -157,7 +155,7 @@ async def _lines(
     matches: Callable[[Record], bool],
     query: DownloadQuery,
 ) -> AsyncIterator[bytes]:
-    left, left_bytes, decoder = query.limit, MAX_DOWNLOAD_BYTES, request.services.decoder
+    left, left_bytes = query.limit, MAX_DOWNLOAD_BYTES
     while left > 0 and left_bytes > 0 and any(at < bounds[index].end for index, at in positions.items()):
         try:
             async with request.services.scanning:
@@ -168,10 +166,8 @@ async def _lines(
             yield msgspec.json.encode({"error": refusal.code, "message": str(refusal)}) + b"\n"
             return
         left -= len(found)
-        shown = in_time_order(found, newest_first=False)
-        piece = b"".join(
-            msgspec.json.encode(entry(index, record, query.max_value_bytes, decoder)) + b"\n" for index, record in shown
-        )
+        shown = await entries(request, topic, in_time_order(found, newest_first=False), query.max_value_bytes)
+        piece = b"".join(msgspec.json.encode(each) + b"\n" for each in shown)
         left_bytes -= len(piece)
         if piece:
             yield piece

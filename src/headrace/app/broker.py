@@ -18,6 +18,7 @@ from headrace.admin.door import admin_door
 from headrace.admin.metrics_door import PATH as METRICS_PATH
 from headrace.admin.metrics_door import MetricsDoor
 from headrace.admin.routes import PREFIX
+from headrace.admin.schema_decoder import SchemaDecoders
 from headrace.admin.services import AdminServices
 from headrace.admin.sessions import SessionStore
 from headrace.app.broker_health import start_health
@@ -304,6 +305,7 @@ class BrokerApp:
                 lambda: metadata.settings.dashboard_session_idle_ms,
                 lambda: metadata.settings.dashboard_session_max_ms,
             ),
+            SchemaDecoders(services.registry, metadata, services.clock, services.workers),
         )
 
     def _queue_access(self, services: Services) -> QueueAccess:

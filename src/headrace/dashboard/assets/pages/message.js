@@ -1,6 +1,7 @@
 /** One message: its value as JSON or raw, key, headers and where it is. */
 import { html, useState } from "../core/html.js";
 import { bytes, time } from "../core/format.js";
+import { to } from "../core/router.js";
 import { Badge } from "../components/badge.js";
 import { Code, prettyJson } from "../components/code.js";
 import { Dialog } from "../components/dialog.js";
@@ -17,6 +18,9 @@ export function preview(message) {
   return text.slice(0, PREVIEW_CHARACTERS * 2).replace(/\s+/g, " ").slice(0, PREVIEW_CHARACTERS);
 }
 
+/** Formats whose values are shown as JSON. */
+const AS_JSON = new Set(["json", "avro", "json-schema", "protobuf"]);
+
 const asText = (value) => (value === null || value === undefined ? "" : typeof value === "string" ? value : JSON.stringify(value));
 
 export function MessageDetail({ message, onClose }) {
@@ -25,7 +29,7 @@ export function MessageDetail({ message, onClose }) {
       ["Time", time(message.timestamp_ms, { withMs: true })],
       ["Key", message.key === null ? html`<span class="muted">none</span>` : html`<code>${message.key}</code> ${message.key_encoding !== "text" && html`<${Badge}>${message.key_encoding}<//>`}`],
       ["Size", bytes(message.size_bytes)],
-      ["Schema", message.schema_id ? `id ${message.schema_id}` : undefined],
+      ["Schema", message.subject ? html`<a href=${`${to("schemas", message.subject)}?version=${message.version}`}>${message.subject} version ${message.version}</a>, id ${message.schema_id}` : message.schema_id ? `id ${message.schema_id}, which is not known here` : undefined],
     ]} />
     <${Payload} text=${asText(message.value)} encoding=${message.value_encoding} isNull=${message.value === null} truncated=${message.truncated} />
     <${Headers} headers=${message.headers ?? []} />
@@ -36,7 +40,7 @@ export function MessageDetail({ message, onClose }) {
 export function Payload({ text, encoding, isNull = false, truncated = false, label = "Value" }) {
   const pretty = prettyJson(text);
   const [view, setView] = useState(pretty ? "json" : "raw");
-  const raw = pretty && encoding === "json" ? compact(text) : text;
+  const raw = pretty && AS_JSON.has(encoding) ? compact(text) : text;
   return html`<div class="stack-s">
     <div class="row spread"><h3>${label} ${encoding && html`<${Badge}>${encoding}<//>`} ${truncated && html`<${Badge} tone="warn" title="Only the beginning is shown">cut<//>`}</h3>
       ${pretty && html`<${Segmented} label="View" value=${view} onValue=${setView} options=${[["json", "JSON"], ["raw", "Raw"]]} />`}</div>
