@@ -28,6 +28,7 @@ _TICKS_PER_S = 100
 _SETTINGS = {"num.partitions": "1", "max.partitions.per.broker": "20000"}
 """Room for the partitions of `__consumer_offsets` besides those of the topics."""
 _SAMPLE_S = 20.0
+_FILLED = "filled"
 _AT_A_TIME = 100
 """Topics and groups that are created with one request, or at the same time."""
 
@@ -37,13 +38,19 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=200)
     parser.add_argument("--topics", type=int, default=10_000)
     parser.add_argument("--groups", type=int, default=15_000)
+    parser.add_argument("--data", type=Path, help="keep the topics and groups here, and use those of an earlier run")
     wanted = parser.parse_args()
-    with TemporaryDirectory() as folder:
-        broker = BrokerProcess(Path(folder) / "data", settings=_SETTINGS, log_file=Path(folder) / "log")
+    with TemporaryDirectory() as temporary:
+        folder = wanted.data or Path(temporary)
+        is_filled = (folder / _FILLED).exists()
+        broker = BrokerProcess(folder / "data", settings=_SETTINGS, log_file=folder / "log")
         broker.start()
         try:
             if wanted.streams:
                 print_streams(broker, wanted.streams)
+            if not is_filled:
+                create(broker, wanted.topics, wanted.groups)
+                (folder / _FILLED).touch()
             print_pages(broker, wanted.topics, wanted.groups)
         finally:
             broker.terminate()
@@ -99,7 +106,7 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
-def print_pages(broker: BrokerProcess, topics: int, groups: int) -> None:
+def create(broker: BrokerProcess, topics: int, groups: int) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "socket.timeout.ms": 300_000})
     names = [f"topic-{number:05}" for number in range(topics)]
     for start in range(0, topics, _AT_A_TIME):
@@ -116,6 +123,9 @@ def print_pages(broker: BrokerProcess, topics: int, groups: int) -> None:
         for each in pending:
             for future in each.values():
                 future.result(600)
+
+
+def print_pages(broker: BrokerProcess, topics: int, groups: int) -> None:
     print(f"{topics} topics, {groups} groups; load {os.getloadavg()[0]:.0f}")
     for path in (
         "/topics?page=1",

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
+from typing import NamedTuple
 
 from headrace.cluster.metadata import Metadata
 from headrace.monitor import process_figures
@@ -11,6 +12,15 @@ from headrace.monitor.snapshots import NO_LATENCY, NO_RATES, BrokerTotals, DiskS
 from headrace.replication.partitions import PartitionTable
 from headrace.runtime.clock import Clock
 from headrace.version import version
+
+_AGE_PER_PARTITION_MS = 0.2
+
+
+class PartitionSums(NamedTuple):
+    replicas: int = 0
+    leaders: int = 0
+    size_bytes: int = 0
+    under_min_isr: int = 0
 
 
 class LocalTotals:
@@ -28,15 +38,11 @@ class LocalTotals:
         self.requests_per_s = 0.0
         self.cpu_percent: float | None = None
         self.full_in_s: float | None = None
+        self._sums = PartitionSums()
+        self._summed_ms = 0.0
 
     async def current(self, *, groups: int, queues: int, open_transactions: int) -> BrokerTotals:
-        leaders = replicas = size_bytes = under_min_isr = 0
-        async for partition in sliced(tuple(self._partitions.all())):
-            replicas += 1
-            size_bytes += partition.log.size_bytes
-            if partition.is_leader:
-                leaders += 1
-                under_min_isr += partition.in_sync_count < partition.settings.min_insync_replicas
+        sums = await self._partition_sums()
         # A volume that hangs, or thousands of open files, must not hold up the event loop.
         process, disk = await asyncio.get_running_loop().run_in_executor(self._workers, self._from_system)
         return BrokerTotals(
@@ -48,15 +54,30 @@ class LocalTotals:
             requests_per_s=self.requests_per_s,
             latency=self.latency,
             connections=self.connections(),
-            leaders=leaders,
-            partitions=replicas,
-            size_bytes=size_bytes,
+            leaders=sums.leaders,
+            partitions=sums.replicas,
+            size_bytes=sums.size_bytes,
             groups=groups,
             queues=queues,
             open_transactions=open_transactions,
-            under_min_isr=under_min_isr,
+            under_min_isr=sums.under_min_isr,
             loop_lag_ms=None if self.loop_lag_s is None else self.loop_lag_s() * 1000,
         )
+
+    async def _partition_sums(self) -> PartitionSums:
+        """The sums over all partitions: of some thousands they are used for a few seconds."""
+        now_ms, sums = self._clock.monotonic_ms(), self._sums
+        if now_ms < self._summed_ms + sums.replicas * _AGE_PER_PARTITION_MS:
+            return sums
+        leaders = replicas = size_bytes = under_min_isr = 0
+        async for partition in sliced(tuple(self._partitions.all())):
+            replicas += 1
+            size_bytes += partition.log.size_bytes
+            if partition.is_leader:
+                leaders += 1
+                under_min_isr += partition.in_sync_count < partition.settings.min_insync_replicas
+        self._sums, self._summed_ms = PartitionSums(replicas, leaders, size_bytes, under_min_isr), now_ms
+        return self._sums
 
     def _from_system(self) -> tuple[ProcessStat, DiskStat | None]:
         """What the operating system knows. Blocking."""

@@ -243,17 +243,37 @@ def _broker(
     )
 
 
+class TopicCounts:
+    """Counts over the topics of an image."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self.image = image
+        self.topics = 0
+        """Without internal ones."""
+        self.partitions = 0
+        self.under_replicated = 0
+        """In internal topics, too."""
+        self.offline = 0
+
+    def add(self, topic: TopicImage) -> None:
+        if not topic.is_internal:
+            self.topics += 1
+            self.partitions += len(topic.partitions)
+        self.under_replicated += under_replicated(topic)
+        self.offline += sum(not self.image.is_alive(each.leader) for each in topic.partitions)
+
+
 def overview(
-    image: ClusterImage,
+    counts: TopicCounts,
     brokers: list[BrokerStat],
-    groups: Iterable[GroupStat],
-    queues: Iterable[QueueStat],
+    groups: list[GroupStat],
+    worst: list[GroupStat],
+    queues: list[QueueStat],
     now_ms: int,
 ) -> Overview:
+    """The cluster at a glance; `worst` are those of the groups that are farthest behind."""
+    image = counts.image
     totals = [each.totals for each in brokers if each.totals is not None]
-    groups, queues = list(groups), list(queues)
-    user_topics = [topic for topic in image.topics.values() if not topic.is_internal]
-    every_topic = image.topics.values()
     return Overview(
         now_ms,
         image.cluster_id,
@@ -264,14 +284,14 @@ def overview(
         requests_per_s=sum(each.requests_per_s for each in totals),
         latency=worst_latency(each.latency for each in totals),
         connections=sum(each.connections for each in totals),
-        topics=len(user_topics),
-        partitions=sum(len(topic.partitions) for topic in user_topics),
+        topics=counts.topics,
+        partitions=counts.partitions,
         groups=len(groups),
         queues=len(queues),
-        under_replicated=sum(map(under_replicated, every_topic)),
-        offline=sum(not image.is_alive(each.leader) for topic in every_topic for each in topic.partitions),
+        under_replicated=counts.under_replicated,
+        offline=counts.offline,
         disks=[disk for each in totals for disk in each.disks],
-        worst_groups=worst_groups(groups),
+        worst_groups=worst,
         oldest_queues=oldest_queues(queues),
         open_transactions=sum(each.open_transactions for each in totals),
         without_data=[each.broker_id for each in brokers if each.totals is None],

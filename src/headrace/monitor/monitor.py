@@ -67,6 +67,9 @@ class Monitor:
         self._cluster = ClusterFigures(metadata, clock, parts.peers)
         self._readers: tuple[list[GroupStat], merge.TopicReaders] = [], merge.TopicReaders()
         """The readers of topics, with the groups that they were made from."""
+        self._worst: tuple[list[GroupStat], list[GroupStat]] = [], []
+        """The groups that are farthest behind, of those that they were found among."""
+        self._counts: merge.TopicCounts | None = None
         self._brokers: Cached[BrokerStat] = Cached(self._gather_brokers, clock, _MAX_AGE_MS)
         self._topics = Cached(self._merge_topics, clock, _MAX_AGE_MS)
         self._groups = Cached(self._merge_groups, clock, _MAX_AGE_MS)
@@ -121,7 +124,19 @@ class Monitor:
     async def overview(self) -> Overview:
         """The cluster at a glance: totals, brokers, disks, and the groups and queues that need attention most."""
         brokers, groups, queues = await self.brokers(), await self.groups(), await self.queues()
-        return merge.overview(self._metadata.image, brokers, groups, queues, self._clock.wall_ms())
+        counts = await self._topic_counts()
+        if self._worst[0] is not groups:
+            self._worst = groups, merge.worst_groups(groups)
+        return merge.overview(counts, brokers, groups, self._worst[1], queues, self._clock.wall_ms())
+
+    async def _topic_counts(self) -> merge.TopicCounts:
+        image = self._metadata.image
+        if self._counts is None or self._counts.image is not image:
+            counts = merge.TopicCounts(image)
+            async for topic in sliced(image.topics.values()):
+                counts.add(topic)
+            self._counts = counts
+        return self._counts
 
     async def brokers(self) -> list[BrokerStat]:
         """Every broker of the cluster by id, alive or not."""

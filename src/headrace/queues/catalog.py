@@ -39,6 +39,8 @@ class QueueCatalog:
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
         self._parsed: dict[UUID, tuple[Mapping[str, str], QueueInfo]] = {}
+        self._queues: tuple[Mapping[TopicName, TopicImage], list[TopicImage]] = {}, []
+        """The queues by name, with the topics that they were found in: there may be thousands of others."""
 
     # -- reading
 
@@ -53,9 +55,10 @@ class QueueCatalog:
 
     def all(self, prefix: str = "") -> list[QueueInfo]:
         topics = self._metadata.image.topics
-        return [
-            self.info(topics[name]) for name in sorted(topics) if name.startswith(prefix) and is_queue(topics[name])
-        ]
+        if self._queues[0] is not topics:
+            found = sorted((each for each in topics.values() if is_queue(each)), key=lambda each: each.name)
+            self._queues = topics, found
+        return [self.info(each) for each in self._queues[1] if each.name.startswith(prefix)]
 
     def info(self, topic: TopicImage) -> QueueInfo:
         known = self._parsed.get(topic.topic_id)

@@ -77,7 +77,11 @@ def test_brokers_without_an_answer_are_listed_without_data() -> None:
         (3, "dead", "broker 3 is down"),
     ]
     assert [each.clock_skew_ms for each in found] == [0, 750, None]
-    view = merge.overview(IMAGE, found, [group("a", 1.0)], [], 1_000)
+    counts = merge.TopicCounts(IMAGE)
+    for topic in IMAGE.topics.values():
+        counts.add(topic)
+    groups = [group("a", 1.0)]
+    view = merge.overview(counts, found, groups, merge.worst_groups(groups), [], 1_000)
     assert view.without_data == [3]
     assert (view.rates.messages_in_per_s, view.requests_per_s, view.connections) == (3.0, 3.0, 4)
     assert (view.topics, view.partitions, view.under_replicated, view.offline) == (1, 3, 1, 1)
