@@ -291,3 +291,21 @@ def test_refused_records_are_counted(broker: Broker, connection: raw_client.Conn
     topic = new_topic(broker, value_schema_validation="id")
     assert produce(connection, topic, [b"a", b"b"]).error_code == Error.invalid_record
     assert scrape(broker.http_url).value("headrace_topic_schema_refusals_total", topic=topic) == 2
+
+
+def test_requests_to_the_registry_and_lookups_are_counted(
+    broker: Broker, registry: RegistryClient, connection: raw_client.Connection
+) -> None:
+    topic = new_topic(broker, value_schema_validation="id")
+    number = registry.register(f"{topic}-value", ORDER)
+    before = scrape(broker.http_url)
+    for _ in range(5):
+        assert produce(connection, topic, [framed(number)]).error_code == Error.none
+    registry.call("GET", f"/schemas/ids/{number}")
+    now = scrape(broker.http_url)
+    assert now["headrace_schema_lookups_total"] == before["headrace_schema_lookups_total"] + 1
+    labels = {"operation": "GET /schemas/ids/{id}", "status": "200"}
+    assert (
+        now.value("headrace_registry_requests_total", **labels)
+        == before.value("headrace_registry_requests_total", 0.0, **labels) + 1
+    )

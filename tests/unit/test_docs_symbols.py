@@ -27,6 +27,7 @@ FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NOT_OURS = {
     "Accept", "ApproximateReceiveCount", "DeleteMessage", "DeleteRecords", "HttpToolsProtocol", "Literal", "SqlCatalog",
     "Mount", "Router", "Starlette", "SteadyChannel", "SubscribedTopicRegex",
+    "RecordNameStrategy", "TopicNameStrategy", "TopicRecordNameStrategy",
     "headrace.lake_revenue", "headrace.orders",
 }  # fmt: skip
 """Of other programs, of examples, and names of tables."""

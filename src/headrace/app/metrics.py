@@ -24,6 +24,7 @@ from headrace.monitor.collectors.pipelines import pipeline_collector
 from headrace.monitor.collectors.process import process_collector
 from headrace.monitor.collectors.queues import queue_collector
 from headrace.monitor.collectors.requests import action_collector, kafka_request_collector
+from headrace.monitor.collectors.schemas import schema_collector
 from headrace.monitor.collectors.security import SecurityCounts, security_collector
 from headrace.monitor.collectors.storage import StorageParts, storage_collector
 from headrace.monitor.collectors.topics import traffic_collector
@@ -122,6 +123,7 @@ class BrokerMetrics:
         yield "groups", group_collector(monitor, lambda: metadata.settings, omitted)
         yield "queues", queue_collector(monitor, services.queues, lambda: metadata.settings.metrics_queue_max, omitted)
         yield "transactions", transaction_collector(services.transactions, services.clock)
+        yield "schemas", schema_collector(services.registry)
 
     def _storage(self, services: Services, node: Node) -> Collector:
         assert node.flusher is not None, "listeners are opened after the logs"

@@ -101,6 +101,8 @@ class RegistryService:
         self._shows = shows
         self._is_certain = is_certain
         self._checker = SchemaChecker(workers)
+        self.answered: dict[tuple[str, int], int] = {}
+        """Requests that this broker has answered, by operation and status."""
         self.lookup = SchemaLookup(clock, self._memberships, self._resolved)
         """Schemas by id, from a cache."""
         self._coordinator: Coordinator[SchemaMachine] = Coordinator(
@@ -128,13 +130,17 @@ class RegistryService:
     async def answer(self, request: RegistryRequest, principal: str, host: str) -> RegistryReply:
         """Answer a request of a client; errors of requests are replies, too."""
         call = RegistryForward(request.method, request.parts, request.query, request.body, principal, host)
+        name = "unknown"
         try:
-            find_operation(request)
-            return await self._routed(call, RegistryReply, lambda: self._carry_out(request, principal, host))
+            operation = find_operation(request).operation
+            name = f"{operation.method} /{'/'.join(operation.path)}"
+            answer = await self._routed(call, RegistryReply, lambda: self._carry_out(request, principal, host))
         except SchemaFault as error:
-            return refusal(error)
+            answer = refusal(error)
         except HeadraceError as error:
-            return reply({"error_code": RegistryNotReady.code, "message": str(error)}, RegistryNotReady.status)
+            answer = reply({"error_code": RegistryNotReady.code, "message": str(error)}, RegistryNotReady.status)
+        self.answered[name, answer.status] = self.answered.get((name, answer.status), 0) + 1
+        return answer
 
     async def _memberships(self, wanted: Sequence[Membership]) -> Sequence[bool]:
         call = MembershipCall(tuple(wanted))

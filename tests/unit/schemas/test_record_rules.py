@@ -1,0 +1,85 @@
+"""How records are checked by their schemas: limits, and subjects by the names of records."""
+
+from itertools import count
+from typing import Any
+
+import pytest
+
+from headrace.config.topic import topic_settings
+from headrace.records.batch import HEADER_SIZE, BatchHeader, read_header
+from headrace.records.builder import build_batch
+from headrace.records.reader import Record
+from headrace.schemas.parsed import parse_any
+from headrace.schemas.payload.codecs import codec_of
+from headrace.schemas.payload.errors import InvalidPayload
+from headrace.schemas.payload.framing import FIRST_MESSAGE, MessageIndexes
+from headrace.schemas.record_rules import (
+    PAYLOAD_CPU_S,
+    SchemaRule,
+    record_name,
+    record_problems,
+    rules_of,
+    used_schemas,
+)
+
+PROTO = 'syntax = "proto3"; package shop; message A { message B { message C {} } } message D {}'
+
+
+def rule(**settings: str) -> SchemaRule:
+    (made,) = rules_of("t", topic_settings({name.replace("_", "."): text for name, text in settings.items()}))
+    return made
+
+
+def section(*values: bytes | None, keys: bytes | None = None) -> tuple[bytes, BatchHeader]:
+    batch = build_batch([Record(at, 1, keys, value) for at, value in enumerate(values)])
+    return batch[HEADER_SIZE:], read_header(batch)
+
+
+def test_rules_are_those_of_the_settings() -> None:
+    both = {"key.schema.validation": "id", "value.schema.validation": "payload"}
+    strategy = {"value.subject.name.strategy": "RecordNameStrategy"}
+    assert rules_of("t", topic_settings({})) == ()
+    assert rules_of("t", topic_settings({**both, **strategy})) == (
+        SchemaRule("t", True, False, "TopicNameStrategy", "t-key"),
+        SchemaRule("t", False, True, "RecordNameStrategy", None),
+    )
+
+
+@pytest.mark.parametrize(
+    ("type_", "text", "indexes", "name"),
+    [
+        ("AVRO", '{"type":"record","name":"R","namespace":"a.b","fields":[]}', FIRST_MESSAGE, "a.b.R"),
+        ("AVRO", '"string"', FIRST_MESSAGE, ""),
+        ("JSON", '{"title":"T"}', FIRST_MESSAGE, "T"),
+        ("JSON", "true", FIRST_MESSAGE, ""),
+        ("PROTOBUF", PROTO, FIRST_MESSAGE, "shop.A"),
+        ("PROTOBUF", PROTO, (0, 0, 0), "shop.A.B.C"),
+        ("PROTOBUF", PROTO, (1,), "shop.D"),
+    ],
+)
+def test_the_name_of_a_record(type_: str, text: str, indexes: MessageIndexes, name: str) -> None:
+    assert record_name(parse_any(type_, text), indexes) == name
+
+
+@pytest.mark.parametrize("indexes", [(2,), (0, 1), (-1,), (1, 0)])
+def test_a_message_that_the_file_does_not_have(indexes: MessageIndexes) -> None:
+    with pytest.raises(InvalidPayload, match="no message at"):
+        record_name(parse_any("PROTOBUF", PROTO), indexes)
+
+
+def test_schemas_are_found_once_and_nulls_have_none() -> None:
+    data, header = section(b"\0\0\0\0\1a", None, b"\0\0\0\0\2", b"\0\0\0\0\1")
+    found = used_schemas(data, header, rule(value_schema_validation="id"))
+    assert found == ({(1, FIRST_MESSAGE), (2, FIRST_MESSAGE)}, True)
+    assert used_schemas(data, header, rule(key_schema_validation="id")) == (frozenset(), True)
+    data, header = section(b"\0\0\0\0\1a", b"text")
+    assert used_schemas(data, header, rule(value_schema_validation="id")) == ({(1, FIRST_MESSAGE)}, False)
+
+
+def test_checking_payloads_ends_when_its_time_is_over() -> None:
+    codec = codec_of(parse_any("AVRO", '"string"'))
+    data, header = section(*[b"\0\0\0\0\1\2a"] * 100)
+    clock = count(0, PAYLOAD_CPU_S / 9.5)
+    checked: dict[Any, Any] = {1: codec}
+    problems = record_problems(data, header, rule(value_schema_validation="payload"), {}, checked, lambda: next(clock))
+    assert problems == [(9, "checking the batch takes longer than 5 s: send smaller batches")]
