@@ -45,11 +45,13 @@ def parse_text(line: bytes, key_separator: bytes | None) -> LineMessage:
     return LineMessage(line)
 
 
-_FIELDS = frozenset({"key", "value", "headers", "partition", "timestamp", "offset", "topic"})
+_IGNORED = frozenset({"offset", "topic", "schema", "error"})
+_FIELDS = frozenset({"key", "value", "headers", "partition", "timestamp"}) | _IGNORED
 
 
 def parse_json(line: bytes) -> LineMessage:
-    """A JSON line as a message; `CommandFailed` says what is wrong with it. `offset` and `topic` are ignored."""
+    """A JSON line as a message; `CommandFailed` says what is wrong with it. What only `consume` knows, such as the
+    offset, is ignored."""
     try:
         document = json.loads(text := line.decode("utf-8-sig"))
     except UnicodeDecodeError:
@@ -70,6 +72,12 @@ def parse_json(line: bytes) -> LineMessage:
         partition=_whole_number(document, "partition"),
         timestamp_ms=_whole_number(document, "timestamp"),
     )
+
+
+def json_of_value(line: bytes) -> bytes | None:
+    """The value of a valid JSON line as JSON; None if it has none."""
+    value = texts_of(line.decode("utf-8-sig")).get("value")
+    return None if value in (None, "null") else value.encode()
 
 
 def _is_pair(pair: Any) -> bool:
@@ -105,7 +113,7 @@ def _to_bytes(value: Any, as_written: str | None = None) -> bytes | None:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def render_json(offset: int, message: LineMessage) -> bytes:
+def render_json(offset: int, message: LineMessage, **more: Any) -> bytes:
     document = {
         "partition": message.partition,
         "offset": offset,
@@ -113,6 +121,7 @@ def render_json(offset: int, message: LineMessage) -> bytes:
         "key": json_or_text(message.key),
         "value": json_or_text(message.value),
         "headers": [[name, text_or_base64(value)] for name, value in message.headers],
+        **more,
     }
     return json_line(document).encode() + b"\n"
 

@@ -42,6 +42,9 @@ def consume(
         Literal["text", "json"], typer.Option("--format", help="Values as they are, or everything as JSON lines.")
     ] = "text",
     keys: Annotated[bool, typer.Option("--keys", "-k", help="Print the key and a tab before each value.")] = False,
+    decode: Annotated[
+        bool, typer.Option("--decode", "-d", help="Show values as JSON, by the schemas that they were written with.")
+    ] = False,
     committed: Annotated[
         bool, typer.Option("--committed/--uncommitted", help="Leave out or show messages of aborted transactions.")
     ] = True,
@@ -59,6 +62,10 @@ def consume(
     * `headrace consume orders --from-beginning --max 10 --keys`
     * `headrace consume orders --offset -1 --format json`
     * `headrace consume orders --from-time '5m ago' --follow`
+    * `headrace consume orders --from-beginning --decode`
+
+    With `--decode`, a value that does not fit its schema is shown as `{"error": "the reason", "base64": "the bytes"}`,
+    and one without a schema as it is.
     """
     from headrace.cli.consume.run import ConsumeOptions, print_messages
     from headrace.cli.times import parse_time
@@ -79,5 +86,6 @@ def consume(
             as_json=output == "json",
             keys=keys,
             committed=committed,
+            decode=decode,
         ),
     )

@@ -1,18 +1,26 @@
 """The work of `headrace consume`: find where to start and where the end is, then copy messages to stdout."""
 
+import base64
+import json
 import os
 import sys
 import time
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from headrace.cli.admin import Admin, cli_config, explain
 from headrace.cli.errors import CommandFailed
+from headrace.cli.json_text import JsonText
 from headrace.cli.lines import LineMessage, render_json, render_text
 from headrace.cli.output import count, say
+
+if TYPE_CHECKING:
+    from headrace.cli.payloads import LineDecoder
 
 _AT_ONCE = 1_000
 _POLL_S = 0.2
@@ -33,6 +41,7 @@ class ConsumeOptions:
     as_json: bool
     keys: bool
     committed: bool
+    decode: bool
 
 
 def print_messages(bootstrap: str, topic: str, options: ConsumeOptions) -> None:
@@ -61,7 +70,8 @@ def print_messages(bootstrap: str, topic: str, options: ConsumeOptions) -> None:
         consumer.assign([TopicPartition(topic, index, start[index]) for index in wanted])
         if options.follow and sys.stderr.isatty():
             say(f"Waiting for messages in {topic}; Ctrl-C ends")
-        printed = _copy(consumer, bootstrap, options, end, pending)
+        show = _renderer(options, bootstrap)
+        printed = _copy(consumer, bootstrap, options, end, pending, show)
     except KafkaException as error:
         raise CommandFailed(explain(error.args[0], bootstrap)) from None
     finally:
@@ -105,10 +115,16 @@ def _range(
     return start, end
 
 
-def _copy(consumer: Consumer, bootstrap: str, options: ConsumeOptions, end: dict[int, int], pending: set[int]) -> int:
+def _copy(
+    consumer: Consumer,
+    bootstrap: str,
+    options: ConsumeOptions,
+    end: dict[int, int],
+    pending: set[int],
+    show: Callable[[Any], bytes],
+) -> int:
     """Print until the end, the maximum or Ctrl-C; the number of messages printed."""
     out = sys.stdout.buffer
-    separator = b"\t" if options.keys else None
     printed = 0
     flushed = time.monotonic()
     try:
@@ -124,7 +140,7 @@ def _copy(consumer: Consumer, bootstrap: str, options: ConsumeOptions, end: dict
                     continue
                 index, offset = message.partition(), message.offset()
                 if options.follow or offset < end[index]:
-                    out.write(_render(message, options, separator))
+                    out.write(show(message))
                     printed += 1
                 if offset + 1 >= end[index]:
                     pending.discard(index)
@@ -142,7 +158,39 @@ def _copy(consumer: Consumer, bootstrap: str, options: ConsumeOptions, end: dict
     return printed
 
 
-def _render(raw: Any, options: ConsumeOptions, separator: bytes | None) -> bytes:
-    _, timestamp_ms = raw.timestamp()
-    message = LineMessage(raw.value(), raw.key(), raw.headers() or (), raw.partition(), timestamp_ms)
-    return render_json(raw.offset(), message) if options.as_json else render_text(message, separator)
+def _renderer(options: ConsumeOptions, bootstrap: str) -> Callable[[Any], bytes]:
+    """What makes a line of a message."""
+    separator = b"\t" if options.keys else None
+    decoder = None
+    if options.decode:
+        from headrace.cli.payloads import LineDecoder  # few commands need it
+
+        decoder = LineDecoder(bootstrap)
+
+    def show(raw: Any) -> bytes:
+        _, timestamp_ms = raw.timestamp()
+        message = LineMessage(raw.value(), raw.key(), raw.headers() or (), raw.partition(), timestamp_ms)
+        if decoder is not None:
+            return _decoded(decoder, raw.offset(), message, options, separator)
+        return render_json(raw.offset(), message) if options.as_json else render_text(message, separator)
+
+    return show
+
+
+def _decoded(
+    decoder: "LineDecoder", offset: int, message: LineMessage, options: ConsumeOptions, separator: bytes | None
+) -> bytes:
+    shown = decoder.value(message.value, message.headers)
+    key = decoder.key(message.key, message.headers)
+    if options.as_json:
+        more: dict[str, Any] = {"schema": str(shown.schema) if isinstance(shown.schema, UUID) else shown.schema}
+        if shown.error is not None:
+            more["error"] = shown.error
+        elif shown.schema is not None and shown.data is not None:
+            more["value"] = JsonText(shown.data.decode())
+        return render_json(offset, replace(message, value=shown.data, key=key), **more)
+    value = shown.data
+    if shown.error is not None:
+        bytes_ = base64.b64encode(value or b"").decode()
+        value = json.dumps({"error": shown.error, "base64": bytes_}, ensure_ascii=False).encode()
+    return render_text(replace(message, value=value, key=key), separator)

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from headrace.cli.errors import BadArgument
 from headrace.cli.names import complete_topics
 from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, parse_pairs
 
@@ -34,6 +35,16 @@ def produce(
         bool,
         typer.Option("--json", help="Each line is an object with key, value, headers, partition, timestamp."),
     ] = False,
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            "--schema", "-s", metavar="SUBJECT", help="Values are JSON, and are encoded by the schema of this subject."
+        ),
+    ] = None,
+    message: Annotated[
+        str | None,
+        typer.Option("--message", metavar="NAME", help="With --schema: the message of a .proto file with several."),
+    ] = None,
     headers: Annotated[
         list[str] | None,
         typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of every message; may be given again."),
@@ -63,9 +74,12 @@ def produce(
     * `echo hello | headrace produce greetings`
     * `headrace produce orders orders.csv --key-separator , --compression zstd`
     * `headrace consume orders --from-beginning --format json | headrace produce orders-copy --json`
+    * `echo '{"id": 1, "item": "tea"}' | headrace produce orders --schema orders-value`
     """
     from headrace.cli.produce.run import ProduceOptions, send_lines
 
+    if message is not None and schema is None:
+        raise BadArgument("--message chooses a message of the schema that --schema names: give both")
     send_lines(
         bootstrap,
         topic,
@@ -78,5 +92,7 @@ def produce(
             acks=acks,
             compression=compression,
             quiet=quiet,
+            schema=schema,
+            message=message,
         ),
     )

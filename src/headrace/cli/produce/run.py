@@ -4,19 +4,22 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from headrace.cli.admin import Admin, cli_config, explain
 from headrace.cli.errors import CommandFailed
-from headrace.cli.lines import Header, LineMessage, parse_json, parse_text
+from headrace.cli.lines import Header, LineMessage, json_of_value, parse_json, parse_text
 from headrace.cli.names import nearest
 from headrace.cli.output import count, done_in, say
 from headrace.cli.progress import ProgressLine
 from headrace.client.kafka.librdkafka import warm_up
+
+if TYPE_CHECKING:
+    from headrace.cli.payloads import LineEncoder
 
 _DELIVERY_TIMEOUT_MS = 60_000
 _SHOW_EVERY = 256
@@ -31,6 +34,8 @@ class ProduceOptions:
     acks: str
     compression: str
     quiet: bool
+    schema: str | None = None
+    message: str | None = None
 
 
 class _Tally:
@@ -72,6 +77,11 @@ def send_lines(bootstrap: str, topic: str, file: Path | None, options: ProduceOp
     )
     if file is None and sys.stdin.isatty() and not options.quiet:
         say("Each line is a message; Ctrl-D ends")
+    encoder = None
+    if options.schema is not None:
+        from headrace.cli.payloads import LineEncoder  # few commands need it
+
+        encoder = LineEncoder(bootstrap, options.schema, options.message)
     tally = _Tally()
     started = time.monotonic()
     if options.acks == "all":
@@ -83,7 +93,7 @@ def send_lines(bootstrap: str, topic: str, file: Path | None, options: ProduceOp
         ):
             try:
                 for number, line in enumerate(lines, 1):
-                    _send(producer, topic, _parse(line, number, options), options, tally)
+                    _send(producer, topic, _parse(line, number, options, encoder), options, tally)
                     producer.poll(0)
                     if number % _SHOW_EVERY == 0:
                         progress.update(tally.sent, tally.sent_bytes)
@@ -115,12 +125,14 @@ def _lines(file: Path | None) -> Iterator[BinaryIO]:
         yield stream
 
 
-def _parse(line: bytes, number: int, options: ProduceOptions) -> LineMessage:
+def _parse(line: bytes, number: int, options: ProduceOptions, encoder: "LineEncoder | None") -> LineMessage:
     text = line[:-1] if line.endswith(b"\n") else line
-    if not options.as_json:
-        return parse_text(text, options.key_separator)
     try:
-        return parse_json(text)
+        message = parse_json(text) if options.as_json else parse_text(text, options.key_separator)
+        if encoder is None:
+            return message
+        value = json_of_value(text) if options.as_json else message.value
+        return replace(message, value=encoder.encode(value))
     except CommandFailed as error:
         raise CommandFailed(f"line {number}: {error}") from None
 
