@@ -1,14 +1,17 @@
 """What metrics cost, and how long a scrape takes.
 
-    metrics.py cost [--rounds 30] [--seconds 0.3]     the broker's CPU time per request, metrics on and off, in turns
+    metrics.py cost [--sets 4] [--rounds 15] [--seconds 0.15]     the broker's CPU time per request, on and off
     metrics.py path [--turns 3000]     the same on the event loop's thread alone, in one process
     metrics.py scrape [--partitions 10000] [--groups 10000]     a scrape of a large broker, and how the loop is held
 
-cost: two brokers, `metrics.enable` on and off. Each round measures every variant once for a short time, in changing
-order; `off again` is `off` a second time, which shows the noise. The table has medians of CPU time per request, and of
-the ratios within a round. Requests are encoded once: `alone` is one message of 100 B in each request, one request at a
-time; `single` the same with 32 in flight; `produce` batches of 64 messages of 1 KiB; `fetch` the first batch of each of
-four partitions, 32 in flight; `consume` up to 1 MiB of a partition, from the page cache.
+cost: sets of three brokers, `metrics.enable` off, on and off again. Two processes of the same code differ by some
+percent, by the order in which dictionaries and memory happen to be laid out: so there are several sets, each with its
+own seed, and `off again : off` shows what is left of that. Each round measures each broker of a set for a short time,
+in changing order; of the rounds the lower quartile counts, which other work on the machine disturbs least. The table
+has the mean over the sets, of the times and of the ratios. Requests are encoded once: `alone` is one message of 100 B
+in each request, one request at a time; `single` the same with 32 in flight; `produce` batches of 64 messages of 1 KiB;
+`fetch` the first batch of each of four partitions, 32 in flight; `consume` up to 1 MiB of a partition, from the page
+cache.
 
 path: one broker in this process with two connections, one of which is counted and timed; they take turns after each
 request, or after 32. CPU time of the event loop's thread from the received bytes to the sent answer, without the part
@@ -20,6 +23,7 @@ millisecond meanwhile: its longest wait is what a client notices.
 
 import argparse
 import asyncio
+import os
 import socket
 import statistics
 import tempfile
@@ -126,27 +130,47 @@ def cpu_ns(pid: int) -> int:
 
 
 def cost(options: argparse.Namespace, folder: Path, stack: ExitStack) -> None:
+    sets = [start_set(folder, seed, stack) for seed in range(options.sets)]
+    print("| µs of CPU per request | off | on | on : off | by set | off again : off | by set |")
+    print("|---|---|---|---|---|---|---|", flush=True)
+    for kind in options.only or sets[0]["on"].kinds:
+        found = [measure_set(kind, loads, options) for loads in sets]
+        cells = [f"{statistics.fmean(each[name] for each in found):.2f}" for name in ("off", "on")]
+        for name in ("on", "off again"):
+            ratios = [each[name] / each["off"] for each in found]
+            cells += [f"{statistics.fmean(ratios):.3f}", ", ".join(f"{ratio:.3f}" for ratio in sorted(ratios))]
+        print(f"| {kind} | {' | '.join(cells)} |", flush=True)
+
+
+def start_set(folder: Path, seed: int, stack: ExitStack) -> dict[str, Load]:
+    """Three brokers of the same layout in memory, as far as the seed of hashes and the system decide on it."""
     loads = {}
-    for name, enable in (("off", False), ("on", True)):
-        broker = BrokerProcess(folder / name, settings={"metrics.enable": enable})
+    for name in ("off", "on", "off again"):
+        broker = BrokerProcess(
+            folder / f"{seed} {name}",
+            settings={"metrics.enable": name == "on"},
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+            prefix=["setarch", "-R"],
+        )
         stack.callback(broker.close)
         loads[name] = Load(broker.start())
-    print("| µs of CPU per request | off | on | on : off | off again : off |")
-    print("|---|---|---|---|---|", flush=True)
-    for kind in options.only or loads["on"].kinds:
-        variants = [("off", loads["off"]), ("on", loads["on"]), ("off again", loads["off"])]
-        found: dict[str, list[float]] = {name: [] for name, _ in variants}
-        for round_number in range(options.rounds):
-            shift = round_number % len(variants)
-            for name, load in variants[shift:] + variants[:shift]:
-                found[name].append(load.measure(kind, options.seconds))
-        cells = [
-            f"{statistics.median(found['off']):.2f}",
-            f"{statistics.median(found['on']):.2f}",
-            f"{statistics.median(a / b for a, b in zip(found['on'], found['off'], strict=True)):.3f}",
-            f"{statistics.median(a / b for a, b in zip(found['off again'], found['off'], strict=True)):.3f}",
-        ]
-        print(f"| {kind} | {' | '.join(cells)} |", flush=True)
+    return loads
+
+
+def measure_set(kind: str, loads: dict[str, Load], options: argparse.Namespace) -> dict[str, float]:
+    """The CPU time per request of each broker, in turns; of its rounds the lower quartile."""
+    found: dict[str, list[float]] = {name: [] for name in loads}
+    names = list(loads)
+    for round_number in range(options.rounds):
+        shift = round_number % len(names)
+        for name in names[shift:] + names[:shift]:
+            found[name].append(loads[name].measure(kind, options.seconds))
+    return {name: quartile(values) for name, values in found.items()}
+
+
+def quartile(values: list[float]) -> float:
+    """A quarter of the values is below: other work on the machine disturbs those least."""
+    return statistics.quantiles(values, n=4)[0]
 
 
 class DirectConnection:
@@ -324,8 +348,9 @@ def fill(broker: BrokerProcess, partitions: int, groups: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("cost", "path", "scrape"))
-    parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--seconds", type=float, default=0.3)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=0.15)
+    parser.add_argument("--sets", type=int, default=4)
     parser.add_argument("--only", nargs="*", help="kinds of requests")
     parser.add_argument("--partitions", type=int, default=10_000)
     parser.add_argument("--groups", type=int, default=10_000)

@@ -1,6 +1,7 @@
 """The answers of one connection, in the order of its requests: those that are awaited, and those ready to be sent.
 
-All answers that became ready in one turn of the event loop are sent with one system call.
+The answers to requests that are handled one after another are sent with one system call, and so are those that become
+ready later, in one turn of the event loop.
 """
 
 import asyncio
@@ -23,7 +24,17 @@ def _nothing(size_bytes: int) -> None: ...
 
 
 class AnswerQueue:
-    __slots__ = ("_on_sent", "_out", "_out_bytes", "_scheduled", "_timer", "held_bytes", "outbox", "slots")
+    __slots__ = (
+        "_on_sent",
+        "_out",
+        "_out_bytes",
+        "_scheduled",
+        "_timer",
+        "held_bytes",
+        "is_collecting",
+        "outbox",
+        "slots",
+    )
 
     def __init__(self, timer: TurnTimer | None, on_sent: Callable[[int], None]) -> None:
         """`on_sent` is called each time that answers were passed to the socket, with their size."""
@@ -36,6 +47,8 @@ class AnswerQueue:
         self._out: list[Part] = []
         self._out_bytes = 0
         self._scheduled: asyncio.Handle | None = None
+        self.is_collecting = False
+        """Whether the connection handles requests, and calls `send` after that."""
         self.held_bytes = 0
         """The size of answers that are ready and wait for an earlier one."""
 
@@ -56,21 +69,21 @@ class AnswerQueue:
         slots, self.slots = self.slots, deque()
         _hurry(slots)
 
-    def fill(self, slot: AnswerSlot, buffers: Sequence[Part]) -> None:
-        """Fill the slot, and send every answer that is next in order."""
+    def fill(self, slot: AnswerSlot, buffers: Sequence[Part]) -> bool:
+        """Fill the slot, and send every answer that is next in order; False if that one is not."""
         slot.buffers = buffers
         slots = self.slots
         if slots[0] is not slot:
             slot.size = sum(map(len, buffers))
             self.held_bytes += slot.size
-            return
+            return False
         out = self._out
         while slots and (ready := slots[0].buffers) is not None:
             done = slots.popleft()
             self.held_bytes -= done.size
             if (turn := done.turn) is not None:
                 if not turn.unsent and self._timer is not None:
-                    self._timer.note_unsent(turn)
+                    self._timer.unsent.append(turn)
                 turn.unsent += 1
             if not ready:
                 continue
@@ -83,18 +96,19 @@ class AnswerQueue:
                 out.extend(ready)
         if self._out_bytes >= _SEND_AT_BYTES:
             self.send()
-        elif self._scheduled is None:
+        elif self._scheduled is None and not self.is_collecting:
             self._scheduled = asyncio.get_running_loop().call_soon(self.send)
+        return True
 
     def send(self) -> None:
-        """Send all answers of this turn of the event loop in one system call."""
+        """Send all answers that are ready in one system call."""
         self._scheduled = None
         size_bytes = self._out_bytes
         out, self._out, self._out_bytes = self._out, [], 0
         if out and self.outbox is not None:
             self.outbox.send(out)
-        if self._timer is not None:
-            self._timer.sent()
+        if (timer := self._timer) is not None and timer.unsent:
+            timer.sent()
         self._on_sent(size_bytes)
 
 

@@ -28,6 +28,7 @@ from headrace.kafka.request_meter import note_errors
 from headrace.kafka.request_turn import TurnTimer
 from headrace.model.errors import ProtocolError
 from headrace.observe.request_mark import mark_task, thread_mark
+from headrace.observe.request_metrics import KindMetrics
 from headrace.protocol.codec import api_name, peek_api, read_request_header
 from headrace.protocol.frames import Frame, FrameReader
 from headrace.runtime.deferred import Deferred
@@ -70,7 +71,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, host: ConnectionHost, max_frame_bytes: int, listener: KafkaListener) -> None:
         self._host = host
-        self._timer = None if host.meter is None else TurnTimer(host.meter, host.now_ms)
+        self._timer = None if host.meter is None else TurnTimer(host.meter, host.now_s)
         self._listener = listener
         self._state = ConnectionState()
         self._mark = thread_mark()
@@ -97,7 +98,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = stream = cast(asyncio.Transport, transport)
-        self._outbox = self._answers.outbox = outbox_for(stream, self._pump)
+        self._outbox = self._answers.outbox = outbox_for(stream, self._resume)
         self._last_active_ms = self._opened_ms = self._host.now_ms()
         self._peer, delay_ms = self._host.opened(self, stream, self._listener)
         decided = self.abort if self._peer is None else self._admitted
@@ -148,9 +149,6 @@ class Connection(asyncio.BufferedProtocol):
         self._last_active_ms = self._host.now_ms()
         if (peer := self._peer) is not None:
             peer.received_bytes += nbytes
-        if (timer := self._timer) is not None:
-            timer.received_ms = self._last_active_ms
-            timer.has_waited = False
         frames = self._frames
         if not frames.is_inside_frame:
             self._frame_began_ms = self._last_active_ms
@@ -169,9 +167,9 @@ class Connection(asyncio.BufferedProtocol):
         if frames.wants_window:
             self._reserve()
         if self._queue:
+            if (timer := self._timer) is not None:
+                timer.received_ms = timer.begun_ms = self._last_active_ms
             self._pump()
-            if timer is not None:
-                timer.has_waited = True
 
     # -- the server's side
 
@@ -270,8 +268,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _pump(self) -> None:
         """Handle the queued requests that limits allow. Not reentrant: handling one may complete an earlier one."""
-        state, queue = self._state, self._queue
+        state, queue, answers, timer = self._state, self._queue, self._answers, self._timer
         if state.begin_dispatch():
+            answers.is_collecting = True
             try:
                 while queue and self._may_handle():
                     self._handle(queue.popleft())
@@ -285,13 +284,22 @@ class Connection(asyncio.BufferedProtocol):
             finally:
                 self._mark.request = None
                 state.end_dispatch()
-                if self._timer is not None:
-                    self._timer.end()
+                answers.is_collecting = False
+                if answers.has_ready:
+                    answers.send()
+                if timer is not None and timer.count:
+                    timer.end()
         elif not state.is_blocked:
             return
         self._regulate()
         if state.phase is not _SERVING and not self.has_unanswered:
             self._host.drained()
+
+    def _resume(self) -> None:
+        """Handle requests that have waited: for the one before them, or for the client to read answers."""
+        if self._timer is not None and self._queue:
+            self._timer.begun_ms = self._host.now_ms()
+        self._pump()
 
     def _may_handle(self) -> bool:
         return (
@@ -328,12 +336,9 @@ class Connection(asyncio.BufferedProtocol):
         peer.requests += 1
         peer.client_id = header.client_id
         if (timer := self._timer) is not None:
-            turn = timer.current
-            if turn is not None and turn.key == key:
-                turn.count += 1
-            else:
-                turn = timer.begin(key, peer.is_follower)
-            slot.turn = turn
+            if timer.key != key:
+                timer.switch(key, peer.is_follower)
+            timer.count += 1
         metered = None
         if self._host.quotas.is_active and not self._state.is_authenticating:
             metered = metered_request(self._host.quotas, header, peer, self._host.services, len(frame))
@@ -344,16 +349,23 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(result, CoroutineType):
             if metered is not None:
                 result = metered.timed(result)
-            if timer is not None and slot.turn is not None:
-                slot.turn = timer.alone(slot.turn)
+            if timer is not None:
+                slot.turn = timer.alone()
             self._state.block()
             self._host.spawn(self._serve(slot, context, frame, result))
             return
         self._release(frame)
         if isinstance(result, Deferred):
+            if timer is not None:
+                slot.turn = timer.later()
             self._await_answer(slot, context, result)
         else:
-            self._answers.fill(slot, self._encoded(slot, context, result))
+            if metered is None and isinstance(result, Raw):
+                buffers = result.buffers
+            else:
+                buffers = self._encoded(context, result, None if timer is None else timer.kind)
+            if not self._answers.fill(slot, buffers) and timer is not None:
+                slot.turn = timer.later()
             if authentication is not None:
                 self._note_authentication(authentication)
 
@@ -383,7 +395,7 @@ class Connection(asyncio.BufferedProtocol):
         if answer is not None and not isinstance(answer, Rejected):
             self._answers.fill(slot, (answer.token,))
         self._note_authentication(authentication)
-        self._pump()
+        self._resume()
 
     def _note_authentication(self, authentication: Authentication) -> None:
         """Serve the client once it has authenticated; close the connection if it has failed to."""
@@ -410,7 +422,7 @@ class Connection(asyncio.BufferedProtocol):
             slot.turn.close(self._host.now_ms())
         if isinstance(answer, Deferred):
             self._await_answer(slot, context, answer)
-            self._pump()
+            self._resume()
         else:
             self._late_answer(slot, context, answer)
 
@@ -430,7 +442,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             if (turn := slot.turn) is not None and not turn.unsent:
                 turn.ready_ms = self._host.now_ms()
-            buffers = self._encoded(slot, context, answer)
+            buffers = self._encoded(context, answer, None if turn is None else turn.kind)
         except Exception:
             name = api_name(context.header.api_key)
             log.exception("the answer to %s cannot be written", name, extra={"request": context})
@@ -440,15 +452,15 @@ class Connection(asyncio.BufferedProtocol):
         if self._authentication is not None:
             self._note_authentication(self._authentication)
         if self._queue or not self._state.is_reading:
-            self._pump()
+            self._resume()
 
     # -- answers
 
-    def _encoded(self, slot: AnswerSlot, context: Context, answer: Answer) -> Sequence[Part]:
+    def _encoded(self, context: Context, answer: Answer, kind: KindMetrics | None) -> Sequence[Part]:
         if context.metered is not None:
             answer = self._throttled(context.metered, answer)
-        if slot.turn is not None and not isinstance(answer, _ENCODED_BY_HAND):
-            note_errors(slot.turn.kind, answer)
+        if kind is not None and not isinstance(answer, _ENCODED_BY_HAND):
+            note_errors(kind, answer)
         buffers = encode_answer(context, answer)
         if context.metered is not None:
             context.metered.encoded()
@@ -489,7 +501,7 @@ class Connection(asyncio.BufferedProtocol):
     def _unmute(self) -> None:
         self._throttle = None
         self._state.unmute()
-        self._pump()
+        self._resume()
 
     # -- backpressure
 

@@ -36,6 +36,8 @@ class ConnectionHost(Protocol):
     quotas: BrokerQuotas
     now_ms: Callable[[], float]
     """A monotonic clock. An attribute, since it is called several times for each request."""
+    now_s: Callable[[], float]
+    """The same clock in seconds."""
 
     def opened(self, connection: "Connection", transport: asyncio.Transport, listener: KafkaListener) -> Admittance:
         """Admit the connection, or refuse it."""

@@ -59,6 +59,7 @@ class KafkaServer:
         self.meter = services.meter
         self.quotas = services.quotas
         self.now_ms = services.clock.monotonic_ms
+        self.now_s = services.clock.monotonic_s
         self._settings = settings
         self._connections: set[Connection] = set()
         self._addresses: dict[Connection, str] = {}

@@ -5,7 +5,8 @@ A request passes through these phases, each of which has a histogram for each ki
     received ──queue──▶ begun ──local──▶ handled ──remote──▶ ready ──response──▶ sent
 
 - queue: behind earlier requests of its connection, and for memory;
-- local: in its handler, with what the handler awaits before the next request of the connection may begin;
+- local: in its handler, with what the handler awaits before the next request of the connection may begin; if the
+  answer is ready then and sent at once, until its bytes are passed to the socket;
 - remote: for other things to happen, such as a commit by followers, the disk, or new records for a fetch;
 - response: behind earlier answers of its connection, until its bytes are passed to the socket.
 
@@ -18,20 +19,21 @@ from headrace.observe.histogram import LATENCY_BOUNDS_S, Histogram
 
 PHASES = ("queue", "local", "remote", "response", "total")
 _BOUNDS_MS = tuple(bound * 1000 for bound in LATENCY_BOUNDS_S)
-_QUICK_MS = _BOUNDS_MS[0]
+QUICK_MS = _BOUNDS_MS[0]
+"""The bound of the first bucket."""
 
 
 class KindMetrics:
     """The requests of one kind."""
 
-    __slots__ = ("_buckets", "_local_ms", "_queue_ms", "_quick", "_remote_ms", "_response_ms", "errors")
+    __slots__ = ("_buckets", "errors", "local_ms", "queue_ms", "quick", "remote_ms", "response_ms")
 
     def __init__(self) -> None:
-        self._quick = 0
+        self.quick = 0
         """Requests that took so short a time that they are in the first bucket of each histogram. Most are."""
         self._buckets = tuple([0] * (len(_BOUNDS_MS) + 1) for _ in PHASES)
         """The other requests: how many are in each bucket, by phase."""
-        self._queue_ms = self._local_ms = self._remote_ms = self._response_ms = 0.0
+        self.queue_ms = self.local_ms = self.remote_ms = self.response_ms = 0.0
         """Sums of all requests."""
         self.errors: dict[str, int] = {}
         """The number of errors by their name; one answer may have several."""
@@ -39,12 +41,12 @@ class KindMetrics:
     def record(self, count: int, queue_ms: float, local_ms: float, remote_ms: float, response_ms: float) -> None:
         """Count `count` requests that were answered, each with these times."""
         total_ms = queue_ms + local_ms + remote_ms + response_ms
-        self._queue_ms += count * queue_ms
-        self._local_ms += count * local_ms
-        self._remote_ms += count * remote_ms
-        self._response_ms += count * response_ms
-        if total_ms <= _QUICK_MS:
-            self._quick += count
+        self.queue_ms += count * queue_ms
+        self.local_ms += count * local_ms
+        self.remote_ms += count * remote_ms
+        self.response_ms += count * response_ms
+        if total_ms <= QUICK_MS:
+            self.quick += count
             return
         queue, local, remote, response, total = self._buckets
         queue[bisect_left(_BOUNDS_MS, queue_ms)] += count
@@ -59,15 +61,15 @@ class KindMetrics:
 
     @property
     def count(self) -> int:
-        return self._quick + sum(self._buckets[0])
+        return self.quick + sum(self._buckets[0])
 
     def times(self) -> dict[str, Histogram]:
         """The histogram of each phase, in seconds: a copy."""
-        sums_ms = [self._queue_ms, self._local_ms, self._remote_ms, self._response_ms]
+        sums_ms = [self.queue_ms, self.local_ms, self.remote_ms, self.response_ms]
         found = {}
         for phase, buckets, sum_ms in zip(PHASES, self._buckets, (*sums_ms, sum(sums_ms)), strict=True):
             found[phase] = times = Histogram(LATENCY_BOUNDS_S)
-            times.counts = [self._quick + buckets[0], *buckets[1:]]
+            times.counts = [self.quick + buckets[0], *buckets[1:]]
             times.total = sum_ms / 1000
         return found
 

@@ -13,6 +13,10 @@ class Clock(Protocol):
         """Milliseconds that never go back. For timeouts and measurements."""
         ...
 
+    def monotonic_s(self) -> float:
+        """The same clock in seconds, which costs a third of it: for what is measured for each request."""
+        ...
+
 
 class SystemClock:
     def wall_ms(self) -> int:
@@ -20,6 +24,8 @@ class SystemClock:
 
     def monotonic_ms(self) -> float:
         return time.monotonic() * 1000.0
+
+    monotonic_s = staticmethod(time.monotonic)
 
 
 class ManualClock:
@@ -34,6 +40,9 @@ class ManualClock:
 
     def monotonic_ms(self) -> float:
         return self._monotonic_ms
+
+    def monotonic_s(self) -> float:
+        return self._monotonic_ms / 1000.0
 
     def advance(self, ms: int) -> None:
         self._wall_ms += ms

@@ -75,6 +75,7 @@ class FakeHost:
         self.quotas = BrokerQuotas()
         self.time_ms = 0.0
         self.now_ms: Callable[[], float] = lambda: self.time_ms
+        self.now_s: Callable[[], float] = lambda: self.time_ms / 1000
 
     def opened(self, connection: Connection, transport: asyncio.Transport, listener: KafkaListener) -> Admittance:
         return Admittance(Peer("client", Endpoint("127.0.0.1", 1)), self.admitted_after_ms)

@@ -366,6 +366,9 @@ class ProcessClock:
     def monotonic_ms(self) -> float:
         return self._world.now_s * 1000.0
 
+    def monotonic_s(self) -> float:
+        return self._world.now_s
+
 
 class Trace(logging.Handler):
     """The trace of a run, for people: its last lines, each with its virtual time and process."""
