@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie
 from ipaddress import ip_address
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
@@ -23,15 +22,15 @@ from headrace.admin.services import AdminServices
 from headrace.admin.sessions import COOKIE, Session
 from headrace.config.address import is_loopback
 from headrace.model.users import User, principal_of
+from headrace.security import local_requests
 from headrace.security.authenticator import Login
 from headrace.security.basic_login import MECHANISM, parse_basic, verify_password
+from headrace.security.local_requests import host_name
 from headrace.security.login_queue import LoginsBusy
 from headrace.security.subject import Subject
 
 CSRF_HEADER = "x-csrf-token"
 SESSION_MECHANISM = "SESSION"
-_PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
-_MAPPED = "::ffff:"
 _WRONG = "the user name or the password is wrong"
 _MAX_COOKIE_BYTES = 4096
 
@@ -78,7 +77,7 @@ async def log_in(services: AdminServices, client: Subject, name: str, password: 
 
 def check_origin(request: Request, identity: Identity) -> None:
     """Refuse a change that a page of another site makes a browser send. Programs send no `Origin`."""
-    if not _is_same_origin(request):
+    if not local_requests.is_same_origin(request.headers, request.scope["scheme"]):
         raise forbidden("a page of another site may not change anything here")
     session = identity.session
     if session is not None and not session.accepts(request.headers.get(CSRF_HEADER, "")):
@@ -87,19 +86,15 @@ def check_origin(request: Request, identity: Identity) -> None:
 
 def is_local(request: Request) -> bool:
     """Whether a request was made by a program on this machine, and not by a web page or through a proxy."""
-    return _is_direct(request) and is_loopback(client_host(request)) and is_loopback(_host_name(request))
+    return local_requests.is_local(request.headers, request.scope["scheme"], client_host(request))
 
 
 def is_trusted(services: AdminServices, request: Request) -> bool:
     """Whether a request is allowed without a login, while authorization is off."""
     if is_local(request):
         return True
-    name = _host_name(request)
-    return _is_open(services) and _is_direct(request) and (_is_unambiguous(name) or name in _advertised(services))
-
-
-def _is_direct(request: Request) -> bool:
-    return _is_same_origin(request) and not any(name in request.headers for name in _PROXY_HEADERS)
+    name, is_direct = host_name(request.headers), local_requests.is_direct(request.headers, request.scope["scheme"])
+    return _is_open(services) and is_direct and (_is_unambiguous(name) or name in _advertised(services))
 
 
 def _is_open(services: AdminServices) -> bool:
@@ -122,23 +117,8 @@ def _advertised(services: AdminServices) -> set[str]:
     return found - {""}
 
 
-def _is_same_origin(request: Request) -> bool:
-    headers = request.headers
-    own = f"{request.scope['scheme']}://{headers.get('host', 'localhost')}"
-    return headers.get("origin", own) == own and headers.get("sec-fetch-site", "none") in ("none", "same-origin")
-
-
-def _host_name(request: Request) -> str:
-    """The name in the `Host` header, without its port."""
-    try:
-        return urlsplit(f"//{request.headers.get('host', 'localhost')}").hostname or ""
-    except ValueError:
-        return ""
-
-
 def client_host(request: Request) -> str:
-    client = request.scope.get("client")
-    return str(client[0]).removeprefix(_MAPPED) if client else "unknown"
+    return local_requests.client_of(request.scope.get("client"))
 
 
 def own_port(request: Request) -> int:

@@ -5,16 +5,15 @@ any more. After any other error the outcome of a write is unknown: it is repeate
 which rules out that the former write arrives later.
 """
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from headrace.cluster.metadata import Metadata
+from headrace.coordinator.completion import committed
 from headrace.coordinator.coordinator import Coordinator
 from headrace.coordinator.machine import InternalRecord, Outcome
-from headrace.coordinator.result import Result
 from headrace.coordinator.shard import Shard
 from headrace.model.ids import TopicName
 from headrace.model.image import ClusterImage
@@ -23,7 +22,6 @@ from headrace.replication.calls import Call, ask
 from headrace.replication.partitions import PartitionTable
 from headrace.replication.peers import Peers
 from headrace.runtime.clock import Clock
-from headrace.runtime.deferred import Deferred
 
 A = TypeVar("A")
 
@@ -168,17 +166,17 @@ class ReplicatedState:
         shard = self.coordinator.shard(call.queue)
         match call:
             case OpenState(queue, epoch):
-                return await _settled(shard.run(lambda _: shard.machine.open(queue, epoch)))
+                return await committed(shard.run(lambda _: shard.machine.open(queue, epoch)))
             case ReadState(queue, term, at):
-                return await _settled(shard.run(lambda _: Outcome((), shard.machine.read(queue, term, at))))
+                return await committed(shard.run(lambda _: Outcome((), shard.machine.read(queue, term, at))))
             case WriteState(queue, term, entries):
                 return await self._write(queue, term, [InternalRecord(key, value) for key, value in entries])
             case ForgetState(queue):
-                return await _settled(shard.run(lambda _: shard.machine.forget(queue)))
+                return await committed(shard.run(lambda _: shard.machine.forget(queue)))
 
     async def _write(self, queue: str, term: int, entries: Sequence[InternalRecord]) -> None:
         shard = self.coordinator.shard(queue)
-        await _settled(shard.run(lambda _: shard.machine.write(queue, term, entries)))
+        await committed(shard.run(lambda _: shard.machine.write(queue, term, entries)))
 
     # -- deleted topics
 
@@ -199,15 +197,3 @@ class ReplicatedState:
     def _forget(shard: Shard[QueueStateMachine], queues: Iterable[str]) -> None:
         for queue in queues:
             shard.run(lambda _, queue=queue: shard.machine.forget(queue))  # type: ignore[misc]
-
-
-async def _settled(deferred: Deferred[Result[A]]) -> A:
-    future: asyncio.Future[Result[A]] = asyncio.get_running_loop().create_future()
-
-    def settle(result: Result[A]) -> None:
-        # The caller may have been cancelled.
-        if not future.done():
-            future.set_result(result)
-
-    deferred.then(settle)
-    return (await future).get()

@@ -19,6 +19,7 @@ from headrace.schemas.requests import RegistryReply, RegistryRequest, refusal, r
 from headrace.schemas.service import RegistryService
 from headrace.schemas.subjects import topic_of
 from headrace.security.basic_login import MECHANISM, BasicLogin
+from headrace.security.local_requests import client_of, is_local
 from headrace.security.login_queue import LoginsBusy
 from headrace.security.security import Security
 from headrace.security.subject import Subject
@@ -31,8 +32,6 @@ REGISTRY_PREFIX = "/registry"
 MAX_BODY_BYTES = 2 * 1024 * 1024
 _TYPE = b"application/vnd.schemaregistry.v1+json"
 _READ_TYPES = ("application/vnd.schemaregistry.v1+json", "application/vnd.schemaregistry+json", "application/json")
-_MAPPED = "::ffff:"
-_PROXY_HEADERS = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via"})
 _WITH_BODY = frozenset({"POST", "PUT"})
 _CHALLENGE = (b"www-authenticate", b'Basic realm="headrace", charset="UTF-8"')
 
@@ -112,8 +111,7 @@ class RegistryDoor:
 
     async def _authenticated(self, scope: AsgiScope) -> Subject:
         headers = dict(scope["headers"])
-        client = scope.get("client")
-        host = str(client[0]).removeprefix(_MAPPED) if client else "unknown"
+        host = client_of(scope.get("client"))
         subject = Subject(host=host, listener=str(scope["scheme"]))
         header = headers.get(b"authorization")
         if header is not None and (scope["scheme"] == "https" or is_loopback(host)):
@@ -128,7 +126,7 @@ class RegistryDoor:
             if scope["scheme"] != "https" and not is_loopback(host):
                 raise Denied("from other machines this is served over TLS only: use https")
             raise Unauthorized("this needs the name and password of a user (HTTP Basic)")
-        if not self._is_insecure() and not (is_loopback(host) and _is_direct(headers)):
+        if not self._is_insecure() and not is_local(_texts(headers), scope["scheme"], host):
             raise Denied("without authorization this is allowed from the broker's machine only")
         return subject
 
@@ -171,13 +169,8 @@ def _parts(raw_path: bytes, prefix: str) -> tuple[str, ...]:
     return tuple(unquote(part) for part in path.split("/")) if path else ()
 
 
-def _is_direct(headers: dict[bytes, bytes]) -> bool:
-    """Whether a program on this machine asks, and not a page of another site or a proxy."""
-    if _PROXY_HEADERS & headers.keys() or headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):
-        return False
-    host = headers.get(b"host", b"localhost").decode("latin-1")
-    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
-    return is_loopback(name.strip("[]"))
+def _texts(headers: dict[bytes, bytes]) -> dict[str, str]:
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()}
 
 
 async def _body(scope: AsgiScope, receive: AsgiReceive) -> bytes:

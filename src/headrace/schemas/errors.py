@@ -112,6 +112,13 @@ class ContextNotEmpty(SchemaFault):
     code = 42211
 
 
+class OutcomeUnknown(SchemaFault):
+    """The leader changed during a request that cannot be repeated."""
+
+    status = 500
+    code = 50003
+
+
 class RegistryBusy(SchemaFault):
     """More large schemas wait to be checked than may."""
 

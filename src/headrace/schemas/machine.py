@@ -4,6 +4,7 @@ Operations return records; only `replay` changes the state. Ids are given out in
 and never again: the highest one is stored when a schema is deleted for good.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -44,6 +45,8 @@ from headrace.schemas.subjects import context_of, context_subject
 MODES = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT", "FORWARD")
 _IMPORTS = ("IMPORT", "FORWARD")
 LATEST = -1
+_MAX_GONE = 1000
+"""Subjects whose last deletion for good is known: a broker repeats a request within seconds."""
 
 Versions = Mapping[int, StoredSchema]
 
@@ -67,6 +70,8 @@ class SchemaMachine(EntryMachine):
         self._highest: dict[str, int] = {}
         self._configs: dict[str | None, StoredConfig] = {}
         self._modes: dict[str | None, StoredMode] = {}
+        self._gone: OrderedDict[str, list[int]] = OrderedDict()
+        """The versions that were deleted for good, of the subjects of the last such deletions."""
         self._revision = 0
 
     # -- reading
@@ -101,6 +106,12 @@ class SchemaMachine(EntryMachine):
         if number not in found:
             raise VersionNotFound(f"Version {number} not found.")
         return found[number]
+
+    def deleted_versions(self, subject: str, *, permanent: bool) -> list[int]:
+        """The versions that were deleted softly, or for good not long ago: the answer to a repeated deletion."""
+        if permanent:
+            return sorted(self._gone.get(subject, ()))
+        return [number for number, each in self.versions(subject, deleted=True).items() if each.deleted]
 
     def with_id(self, context: str, number: int) -> list[StoredSchema]:
         """Every version with this id, deleted ones included."""
@@ -310,14 +321,22 @@ class SchemaMachine(EntryMachine):
                 if before.md5 is not None and self._by_digest.get((context, before.md5)) == before.id:
                     del self._by_digest[context, before.md5]
         if new is None:
+            self._note_gone(subject, version)
             if not versions:
                 del self._subjects[subject]
             return
+        self._gone.pop(subject, None)
         versions[version] = new
         self._by_id.setdefault((context, new.id), {})[subject, version] = new
         if new.md5 is not None:
             self._by_digest.setdefault((context, new.md5), new.id)
         self._highest[context] = max(new.id, self._highest.get(context, 0))
+
+    def _note_gone(self, subject: str, version: int) -> None:
+        self._gone.setdefault(subject, []).append(version)
+        self._gone.move_to_end(subject)
+        if len(self._gone) > _MAX_GONE:
+            self._gone.popitem(last=False)
 
     def replay_end(self, producer_id: int, *, committed: bool) -> None:
         """No record of schemas is part of a transaction."""

@@ -18,6 +18,8 @@ class RegistryRequest(msgspec.Struct, frozen=True):
     """The parts of the path between slashes, decoded; without the prefix of the door."""
     query: dict[str, str] = {}
     body: bytes = b""
+    is_repeat: bool = False
+    """Whether a broker sends it again, and the first time may have changed the state."""
 
     def flag(self, name: str) -> bool:
         return self.query.get(name, "").lower() == "true"

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from headrace.cluster.metadata import Metadata
+from headrace.coordinator.completion import committed
 from headrace.coordinator.coordinator import Coordinator
 from headrace.coordinator.machine import InternalRecord, Outcome
-from headrace.coordinator.result import Result
 from headrace.coordinator.shard import Shard
 from headrace.model.backoff import ExponentialDelay, RetryDelays
 from headrace.model.errors import (
@@ -32,7 +32,6 @@ from headrace.replication.calls import Call, answer_to, ask, unknown_call
 from headrace.replication.partitions import PartitionTable
 from headrace.replication.peers import Peers
 from headrace.runtime.clock import Clock
-from headrace.runtime.deferred import Deferred
 from headrace.schemas.checker import SchemaChecker
 from headrace.schemas.errors import SchemaFault
 from headrace.schemas.lookup import SchemaLookup
@@ -66,8 +65,13 @@ class RegistryForward(Call, frozen=True):
     body: bytes
     principal: str
     host: str
+    is_repeat: bool = False
 
     level = SCHEMAS_LEVEL
+
+    @property
+    def request(self) -> RegistryRequest:
+        return RegistryRequest(self.method, self.parts, self.query, self.body, self.is_repeat)
 
 
 class RegistryNotReady(SchemaFault):
@@ -78,6 +82,7 @@ class RegistryNotReady(SchemaFault):
 
 
 AnyRegistryCall = RegistryForward | MembershipCall | SchemaTextCall
+C = TypeVar("C", RegistryForward, MembershipCall, SchemaTextCall)
 
 _decode_call: Callable[[bytes], AnyRegistryCall] = msgspec.msgpack.Decoder(AnyRegistryCall).decode
 
@@ -134,7 +139,7 @@ class RegistryService:
         try:
             operation = find_operation(request).operation
             name = f"{operation.method} /{'/'.join(operation.path)}"
-            answer = await self._routed(call, RegistryReply, lambda: self._carry_out(request, principal, host))
+            answer = await self._routed(call, RegistryReply, self._carry_out)
         except SchemaFault as error:
             answer = refusal(error)
         except HeadraceError as error:
@@ -144,18 +149,19 @@ class RegistryService:
 
     async def _memberships(self, wanted: Sequence[Membership]) -> Sequence[bool]:
         call = MembershipCall(tuple(wanted))
-        return await self._routed(call, list[bool], lambda: self._read_memberships(call), _LOOKUP_PATIENCE_MS)
+        return await self._routed(call, list[bool], self._read_memberships, _LOOKUP_PATIENCE_MS)
 
     async def _resolved(self, key: IdOrGuid) -> ResolvedSchema | None:
         call = SchemaTextCall(key)
-        return await self._routed(call, ResolvedSchema | None, lambda: self._read_schema(call), _LOOKUP_PATIENCE_MS)
+        return await self._routed(call, ResolvedSchema | None, self._read_schema, _LOOKUP_PATIENCE_MS)
 
     async def _routed(
-        self, call: AnyRegistryCall, kind: Any, here: Callable[[], Awaitable[A]], patience_ms: int = _PATIENCE_MS
+        self, call: C, kind: Any, here: Callable[[C], Awaitable[A]], patience_ms: int = _PATIENCE_MS
     ) -> A:
         """Ask the leader, or answer `here` if it is this broker.
 
-        While it changes, repeat what was certainly not done, and what may be done twice.
+        While it changes, the call is repeated: the same schema gets the same id, settings are set to the same value,
+        and a deletion that is marked as repeated finds that it was done.
         """
         level = self._metadata.image.feature_level
         if level < SCHEMAS_LEVEL:
@@ -167,14 +173,14 @@ class RegistryService:
                 await self._coordinator.ensure_topic()
                 leader = self._coordinator.leader_for(_SHARD)
                 if self._peers is None or leader == self._metadata.broker_id:
-                    return await here()
+                    return await here(call)
                 answer: A = await ask(self._peers, leader, call, kind, lane=_LANE, timeout_s=_TIMEOUT_S)
                 return answer
             except (CoordinatorError, NotCoordinator, NotLeader, PeerUnavailable) as error:
-                # A registration is repeatable: the same schema gets the same id. So are settings; a deletion that was
-                # done already is refused the second time, which a client may see after a failover.
                 if self._clock.monotonic_ms() >= deadline_ms:
                     raise RegistryNotReady(f"the registry is not available now: {error}") from None
+                if isinstance(call, RegistryForward):
+                    call = msgspec.structs.replace(call, is_repeat=True)
             await asyncio.sleep(delays.next())
 
     # -- on the leader
@@ -190,8 +196,7 @@ class RegistryService:
                 return await answer_to(lambda: self._read_memberships(asked))
             case SchemaTextCall():
                 return await answer_to(lambda: self._read_schema(asked))
-        request = RegistryRequest(asked.method, asked.parts, asked.query, asked.body)
-        return await answer_to(lambda: self._carry_out(request, asked.principal, asked.host))
+        return await answer_to(lambda: self._carry_out(asked))
 
     async def _read_memberships(self, call: MembershipCall) -> list[bool]:
         return await self._read(lambda machine: [machine.belongs(*each) for each in call.wanted])
@@ -208,14 +213,15 @@ class RegistryService:
 
     async def _when_certain(self, shard: Shard[SchemaMachine]) -> None:
         """Wait until what was read is committed; `NotCoordinator` if another broker may lead already."""
-        await _committed(shard.run(lambda _: Outcome((), None)))
+        await committed(shard.run(lambda _: Outcome((), None)))
         self._check_lease()
 
     def _check_lease(self) -> None:
         if not self._is_certain():
             raise NotCoordinator("the lease of this broker is not certain")
 
-    async def _carry_out(self, request: RegistryRequest, principal: str, host: str) -> RegistryReply:
+    async def _carry_out(self, forwarded: RegistryForward) -> RegistryReply:
+        request = forwarded.request
         shard = self._coordinator.shard(_SHARD)
         shard.check()
         found = find_operation(request)
@@ -226,7 +232,7 @@ class RegistryService:
             shard.machine,
             self._checker,
             _ShardCommit(shard),
-            self._shows(principal, host),
+            self._shows(forwarded.principal, forwarded.host),
         )
         try:
             answer = await found.operation.handler(call)
@@ -244,16 +250,4 @@ class _ShardCommit(CommitChange):
         self._shard = shard
 
     async def __call__(self, change: Callable[[], Outcome[InternalRecord, A]]) -> A:
-        return await _committed(self._shard.run(lambda _: change()))
-
-
-async def _committed(deferred: Deferred[Result[A]]) -> A:
-    future: asyncio.Future[Result[A]] = asyncio.get_running_loop().create_future()
-
-    def settle(result: Result[A]) -> None:
-        # The caller may have been cancelled.
-        if not future.done():
-            future.set_result(result)
-
-    deferred.then(settle)
-    return (await future).get()
+        return await committed(self._shard.run(lambda _: change()))

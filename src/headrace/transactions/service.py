@@ -22,6 +22,7 @@ from typing import TypeVar
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.producer_ids import ProducerIds
 from headrace.config.broker import BrokerSettings
+from headrace.coordinator.completion import committed
 from headrace.coordinator.coordinator import Coordinator
 from headrace.coordinator.machine import Outcome
 from headrace.coordinator.result import Result
@@ -196,7 +197,7 @@ class TransactionService:
         if patient:
             await self._run_patiently(transactional_id, operation)
         else:
-            (await _result(self._run(transactional_id, operation))).get()
+            await committed(self._run(transactional_id, operation))
 
     def verify(self, transactional_id: str, producer: ProducerIdAndEpoch, place: Place) -> None:
         """Raise unless the partition was added to this producer's open transaction."""
@@ -227,7 +228,7 @@ class TransactionService:
     async def find(self, transactional_id: str) -> TransactionEntry | None:
         """The state of a transactional id, once it is committed."""
         shard = self.coordinator.shard(transactional_id)
-        return (await _result(shard.run(lambda _: Outcome((), shard.machine.transactions.get(transactional_id))))).get()
+        return await committed(shard.run(lambda _: Outcome((), shard.machine.transactions.get(transactional_id))))
 
     def all(self) -> Iterator[tuple[str, TransactionEntry]]:
         """Every transactional id that this broker coordinates. `CoordinatorLoading` while a shard is loading."""
@@ -241,10 +242,10 @@ class TransactionService:
     async def _run_patiently(self, transactional_id: str, operation: Callable[[TransactionMachine], Decision[A]]) -> A:
         """Run an operation; if the previous transaction is still being completed, wait once and retry."""
         try:
-            return (await _result(self._run(transactional_id, operation))).get()
+            return await committed(self._run(transactional_id, operation))
         except ConcurrentTransactions:
             await self._wait_for_completion(transactional_id)
-        return (await _result(self._run(transactional_id, operation))).get()
+        return await committed(self._run(transactional_id, operation))
 
     def _run(
         self, transactional_id: str, operation: Callable[[TransactionMachine], Decision[A]]
@@ -414,12 +415,6 @@ def _topic_settings(settings: BrokerSettings) -> dict[str, str]:
 
 def _forget(transactional_id: str, before_ms: int, machine: TransactionMachine) -> Decision[None]:
     return machine.forget(transactional_id, before_ms)
-
-
-async def _result(deferred: Deferred[Result[A]]) -> Result[A]:
-    future: asyncio.Future[Result[A]] = asyncio.get_running_loop().create_future()
-    deferred.then(lambda result: _resolve(future, result))
-    return await future
 
 
 def _resolve(future: asyncio.Future[A], value: A) -> None:

@@ -154,3 +154,16 @@ def test_an_unknown_version_is_named() -> None:
     registry.register("a", "1")
     with pytest.raises(VersionNotFound, match="Version 3 not found"):
         registry.machine.version("a", 3)
+
+
+def test_what_was_deleted_is_known_to_a_repeated_deletion() -> None:
+    registry = Registry()
+    for text in ("1", "2"):
+        registry.register("a", text)
+    registry.do(registry.machine.delete_subject("a", permanent=False))
+    assert registry.machine.deleted_versions("a", permanent=False) == [1, 2]
+    assert registry.machine.deleted_versions("a", permanent=True) == []
+    registry.do(registry.machine.delete_subject("a", permanent=True))
+    assert registry.machine.deleted_versions("a", permanent=True) == [1, 2]
+    registry.register("a", "3")
+    assert registry.machine.deleted_versions("a", permanent=True) == []

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from headrace.cluster.metadata import Metadata
+from headrace.coordinator.completion import committed
 from headrace.coordinator.coordinator import Coordinator
 from headrace.coordinator.machine import InternalRecord, Outcome
-from headrace.coordinator.result import Result
 from headrace.coordinator.shard import Shard
 from headrace.model.errors import CoordinatorLoading, NotCoordinator, UnsupportedFeature
 from headrace.model.features import PIPELINES_LEVEL, needed
@@ -39,7 +39,6 @@ from headrace.replication.calls import answer_to, ask, unknown_call
 from headrace.replication.partitions import PartitionTable
 from headrace.replication.peers import Peers
 from headrace.runtime.clock import Clock
-from headrace.runtime.deferred import Deferred
 
 A = TypeVar("A")
 
@@ -211,7 +210,7 @@ class PipelineReports:
     async def _report(self, shard: Shard[PipelineMachine], name: str, report: PipelineReport) -> ReportAnswer:
         self._expire(shard)
         now_ms = self._clock.wall_ms()
-        answer = await _committed(shard.run(lambda _: shard.machine.report(name, report, now_ms)))
+        answer = await committed(shard.run(lambda _: shard.machine.report(name, report, now_ms)))
         live = self._live.get(name)
         last = reported(shard.machine.known(name), report, now_ms)
         if live is None:
@@ -226,7 +225,7 @@ class PipelineReports:
         name: str,
         operation: Callable[[StoredPipeline, float], Outcome[InternalRecord, None]],
     ) -> None:
-        await _committed(shard.run(lambda _: operation(*self._last(shard, name))))
+        await committed(shard.run(lambda _: operation(*self._last(shard, name))))
         live = self._live.get(name)
         stored = shard.machine.pipelines.get(name)
         if live is not None and stored is not None:
@@ -254,15 +253,3 @@ class PipelineReports:
         live = self._live.get(name)
         points = PipelinePoints() if live is None else live.points
         return detail_of(name, *last, points.history(self._clock.wall_ms()))
-
-
-async def _committed(deferred: Deferred[Result[A]]) -> A:
-    future: asyncio.Future[Result[A]] = asyncio.get_running_loop().create_future()
-
-    def settle(result: Result[A]) -> None:
-        # The caller may have been cancelled.
-        if not future.done():
-            future.set_result(result)
-
-    deferred.then(settle)
-    return (await future).get()

@@ -1,6 +1,6 @@
 """Subjects and contexts: list and delete."""
 
-from headrace.schemas.errors import ContextNotEmpty, SchemaNotFound
+from headrace.schemas.errors import ContextNotEmpty, SchemaNotFound, SubjectNotFound, SubjectSoftDeleted
 from headrace.schemas.operations.answers import full_answer
 from headrace.schemas.operations.table import (
     ALTER_REGISTRY,
@@ -40,7 +40,13 @@ async def list_subjects(call: RegistryCall) -> RegistryReply:
 @operation("DELETE", "/subjects/{subject}", needs=DELETE_SUBJECT)
 async def delete_subject(call: RegistryCall) -> RegistryReply:
     subject, permanent = call.subject, call.request.flag("permanent")
-    return reply(await call.commit(lambda: call.machine.delete_subject(subject, permanent=permanent)))
+    try:
+        return reply(await call.commit(lambda: call.machine.delete_subject(subject, permanent=permanent)))
+    except (SubjectNotFound, SubjectSoftDeleted):
+        done = call.machine.deleted_versions(subject, permanent=permanent)
+        if call.request.is_repeat and done:
+            return reply(done)
+        raise
 
 
 @operation("GET", "/subjects/{subject}/metadata", needs=READ_SUBJECT)

@@ -7,8 +7,17 @@ import msgspec
 from headrace.schemas.checker import CheckedSchema, referenced_texts
 from headrace.schemas.compatibility import COMPATIBILITY_LEVELS, CompatibilityLevel
 from headrace.schemas.digest import digest_of
-from headrace.schemas.errors import IncompatibleSchema, InvalidSchema, SchemaNotFound, SchemasChanged
-from headrace.schemas.machine import SubjectState
+from headrace.schemas.errors import (
+    IncompatibleSchema,
+    InvalidSchema,
+    OutcomeUnknown,
+    SchemaNotFound,
+    SchemasChanged,
+    SubjectNotFound,
+    VersionNotFound,
+    VersionSoftDeleted,
+)
+from headrace.schemas.machine import LATEST, SubjectState
 from headrace.schemas.operations.answers import formatted, full_answer
 from headrace.schemas.operations.table import (
     DELETE_SUBJECT,
@@ -235,4 +244,12 @@ async def _same_text(
 @operation("DELETE", "/subjects/{subject}/versions/{version}", needs=DELETE_SUBJECT)
 async def delete_version(call: RegistryCall) -> RegistryReply:
     subject, version, permanent = call.subject, call.version, call.request.flag("permanent")
-    return reply(await call.commit(lambda: call.machine.delete_version(subject, version, permanent=permanent)))
+    is_repeat = call.request.is_repeat
+    if is_repeat and version == LATEST and call.machine.version(subject, LATEST, deleted=True).deleted:
+        raise OutcomeUnknown("the leader changed, and whether the latest version was deleted is not known: list them")
+    try:
+        return reply(await call.commit(lambda: call.machine.delete_version(subject, version, permanent=permanent)))
+    except (SubjectNotFound, VersionNotFound, VersionSoftDeleted):
+        if is_repeat and version in call.machine.deleted_versions(subject, permanent=permanent):
+            return reply(version)
+        raise
