@@ -114,6 +114,8 @@ def rows(cluster: Cluster, topic: str) -> int:
     return cluster.list_offsets([(topic, 0)])[topic, 0].offset if topic in cluster.metadata([topic]) else 0
 
 
+# `tests/browser/test_pipeline.py` does most of this in `make test`.
+@pytest.mark.slow
 def test_a_pipeline_is_seen_stopped_started_and_its_dead_letters_are_replayed(
     supervised: Supervised, tmp_path: Path, spark_broker: Broker, cluster: Cluster, new_topic: Any, write: Write
 ) -> None:
