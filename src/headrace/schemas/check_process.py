@@ -22,7 +22,7 @@ from headrace.schemas.errors import InvalidSchema, SchemaTooComplex
 CPU_LIMIT_S = 0.8
 """For one check; a registration takes two: it is parsed, then compared."""
 ANSWER_LIMIT_S = 20.0
-"""Until the process is taken for stuck: it may get little of a busy machine, and starts with the first check."""
+"""Until the process is considered stuck: it may get little of a busy machine, and starts with the first check."""
 MEMORY_LIMIT_BYTES = 1024 * 1024 * 1024
 _LENGTH = struct.Struct(">I")
 _encode = msgspec.msgpack.Encoder().encode
