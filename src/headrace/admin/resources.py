@@ -15,6 +15,7 @@ from headrace.admin import (  # noqa: F401
     pipelines,
     queue_messages,
     queues,
+    quotas,
     reassignments,
     redrives,
     session,

@@ -23,6 +23,7 @@ from headrace.monitor.collectors.partitions import partition_collector
 from headrace.monitor.collectors.pipelines import pipeline_collector
 from headrace.monitor.collectors.process import process_collector
 from headrace.monitor.collectors.queues import queue_collector
+from headrace.monitor.collectors.quotas import quota_collector
 from headrace.monitor.collectors.requests import action_collector, kafka_request_collector
 from headrace.monitor.collectors.schemas import schema_collector
 from headrace.monitor.collectors.security import SecurityCounts, security_collector
@@ -122,6 +123,7 @@ class BrokerMetrics:
         yield "clients", client_collector(services.clients, services.clock)
         yield "groups", group_collector(monitor, lambda: metadata.settings, omitted)
         yield "queues", queue_collector(monitor, services.queues, lambda: metadata.settings.metrics_queue_max, omitted)
+        yield "quotas", quota_collector(services.quotas)
         yield "transactions", transaction_collector(services.transactions, services.clock)
         yield "schemas", schema_collector(services.registry)
 

@@ -366,6 +366,7 @@ class Node:
         metadata.subscribe(lambda _, image: security.update(image.security, metadata.settings))
         meter = KafkaRequestMeter() if settings.metrics_enable else None
         clients = ClientInstances(lambda: metadata.image.client_metrics)
+        quotas = client_quotas(metadata, clock)
         monitor = Monitor(
             MonitoredParts(
                 metadata=metadata,
@@ -378,6 +379,7 @@ class Node:
                 peers=self._peers,
                 clients=clients,
                 requests=None if meter is None else meter.requests,
+                quotas=quotas,
             )
         )
         monitor.start()
@@ -417,7 +419,7 @@ class Node:
             share_sessions=ShareSessions(lambda: metadata.settings.group_share_max_share_sessions),
             departures=departures,
             security=security,
-            quotas=client_quotas(metadata, clock),
+            quotas=quotas,
             access=AccessControl(metadata),
             broker_listener=settings.broker_listener.name,
             audit_topic=audit_topic,

@@ -31,6 +31,7 @@ from headrace.cli.probe.commands import probe
 from headrace.cli.produce.commands import produce
 from headrace.cli.profile import ProfileOption, offer_profile
 from headrace.cli.queue.commands import queue_app
+from headrace.cli.quota.commands import quota_app
 from headrace.cli.schema.commands import schema_app
 from headrace.cli.secure.commands import secure
 from headrace.cli.serve.commands import serve
@@ -64,6 +65,7 @@ app.command()(secure)
 app.add_typer(cert_app, name="cert")
 app.add_typer(user_app, name="user")
 app.add_typer(acl_app, name="acl")
+app.add_typer(quota_app, name="quota")
 app.add_typer(audit_app, name="audit")
 app.add_typer(clients_app, name="clients")
 app.add_typer(pipeline_app, name="pipeline")

@@ -27,7 +27,7 @@ class AskRows(Call, frozen=True):
     """One page of a section of the broker's figures: a `RowsPage`."""
 
     section: str
-    """topics, groups, shares, queues, transactions, problems, clients or connections."""
+    """topics, groups, shares, queues, transactions, problems, clients, connections or quotas."""
     version: int = 0
     """That of the first page; 0 to ask for the first one."""
     page: int = 0

@@ -35,6 +35,7 @@ from headrace.monitor.lag import LagBook
 from headrace.monitor.local_groups import Coordinated
 from headrace.monitor.loop_slices import sliced
 from headrace.monitor.own_figures import MonitoredParts, OwnFigures
+from headrace.monitor.quota_use import QuotaUseStat, merged_use
 from headrace.monitor.snapshots import (
     BrokerStat,
     BrokerTotals,
@@ -77,6 +78,7 @@ class Monitor:
         self._queues = Cached(self._merge_queues, clock, _MAX_AGE_MS)
         self._transactions = Cached(self._merge_transactions, clock, _MAX_AGE_MS)
         self._connected = Cached(self._merge_connected, clock, _MAX_AGE_MS)
+        self._quota_use = Cached(self._merge_quota_use, clock, _MAX_AGE_MS)
         self._problems = Cached(lambda: self._gather("problems"), clock, _MAX_AGE_MS)
 
     def set_connection_count(self, count: Callable[[], int]) -> None:
@@ -115,6 +117,7 @@ class Monitor:
             self._transactions,
             self._problems,
             self._connected,
+            self._quota_use,
         )
         for cached in merged:
             await cached.stop()
@@ -311,6 +314,13 @@ class Monitor:
 
     async def _merge_connected(self) -> list[ConnectedClient]:
         return await merged_clients(await self._gather("connections"))
+
+    async def quota_use(self) -> list[QuotaUseStat]:
+        """Who uses how much of what, on all brokers. Clients without a quota are counted for a while from now on."""
+        return await self._quota_use.get()
+
+    async def _merge_quota_use(self) -> list[QuotaUseStat]:
+        return await merged_use(await self._gather("quotas"))
 
     async def clients(self) -> list[ClientStat]:
         """The clients that push metrics to any broker, or ask which to push."""

@@ -32,6 +32,7 @@ from headrace.monitor.local_groups import LocalGroups
 from headrace.monitor.local_totals import LocalTotals
 from headrace.monitor.local_view import LocalView
 from headrace.monitor.log_times import LogTimes
+from headrace.monitor.quota_use import LocalQuotaUse
 from headrace.monitor.rates import RateTable
 from headrace.monitor.sampler import Sampler
 from headrace.monitor.sections import Section
@@ -41,6 +42,7 @@ from headrace.monitor.snapshots import (
 )
 from headrace.observe.request_metrics import RequestMetrics
 from headrace.queues.service import QueueService
+from headrace.quotas.broker_quotas import BrokerQuotas
 from headrace.replication.calls import answer_to, unknown_call
 from headrace.replication.partitions import PartitionTable
 from headrace.replication.peers import Peers
@@ -66,6 +68,7 @@ class MonitoredParts:
     clients: ClientInstances = field(default_factory=lambda: ClientInstances(dict))
     requests: RequestMetrics | None = None
     """None if requests are not counted."""
+    quotas: BrokerQuotas = field(default_factory=BrokerQuotas)
 
 
 class OwnFigures:
@@ -104,6 +107,7 @@ class OwnFigures:
             "problems": Section(self._problems, clock),
             "clients": Section(self.clients.stats, clock),
             "connections": Section(self.connected.rows, clock),
+            "quotas": Section(LocalQuotaUse(parts.quotas, clock, metadata.broker_id).rows, clock),
         }
         self._sampler = Sampler(
             clock=clock,

@@ -12,6 +12,7 @@ from headrace.monitor.clients.connected import ConnectedClient
 from headrace.monitor.clients.view import ClientStat
 from headrace.monitor.health.problem import HealthProblem
 from headrace.monitor.loop_slices import sliced
+from headrace.monitor.quota_use import QuotaUseStat
 from headrace.monitor.snapshots import GroupStat, LedTopic, QueueStat, SharePartitionStat, TransactionStat
 from headrace.runtime.clock import Clock
 
@@ -30,6 +31,7 @@ ROW_TYPES: dict[str, type] = {
     "problems": HealthProblem,
     "clients": ClientStat,
     "connections": ConnectedClient,
+    "quotas": QuotaUseStat,
 }
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -7,6 +7,7 @@ from headrace.config.credentials import Credentials
 from headrace.model.acls import Acl
 from headrace.model.ids import NO_PRODUCER, ProducerIdAndEpoch
 from headrace.model.image import Endpoint
+from headrace.model.quotas import ClusterQuotas, QuotaEntity
 from headrace.protocol.fetch_response import FetchedRecords
 from headrace.security.acl_filter import AclFilter
 from headrace.wire import (
@@ -16,6 +17,7 @@ from headrace.wire import (
     fetch,
     groups,
     produce,
+    quotas,
     settings,
     share_groups,
     streams_groups,
@@ -346,6 +348,14 @@ class Cluster:
     def delete_credential(self, user: str, mechanism: str) -> None:
         """Delete the credential of a user for one SCRAM mechanism; with the last one, the user."""
         users.delete_credential(self._router, user, mechanism)
+
+    def quotas(self) -> ClusterQuotas:
+        """The client quotas."""
+        return quotas.list_quotas(self._router)
+
+    def alter_quotas(self, entity: QuotaEntity, changes: Mapping[str, float | None]) -> None:
+        """Set quotas of an entity, and remove those that are None."""
+        quotas.alter_quotas(self._router, entity, changes)
 
     def acls(self, wanted: AclFilter = EVERY_ACL) -> list[Acl]:
         """The ACLs that a filter selects."""
