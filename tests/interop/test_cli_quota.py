@@ -103,7 +103,8 @@ def test_top_shows_who_uses_how_much(broker: Broker, run: Run) -> None:
             return {(each["client_id"], each["quota"]): each for each in found}
 
         # Clients without a quota are counted once someone has looked.
-        found = until(lambda: seen if ("modest", "producer_byte_rate") in (seen := use()) else None)
+        until(lambda: ("modest", "producer_byte_rate") in use())
+        found = use()
     mine = found["greedy", "producer_byte_rate"]
     assert mine["limit"] == 100_000
     assert mine["throttled_count"] == 1

@@ -222,6 +222,8 @@ CASES: dict[str, RouteCase] = {
     "GET /client-metrics": RouteCase(before=new_client),
     "GET /client-metrics/{client_instance_id}": RouteCase({"client_instance_id": ""}, before=new_client),
     "GET /client-subscriptions": RouteCase(),
+    "GET /quotas": RouteCase(),
+    "GET /quotas/use": RouteCase(),
     "GET /transactions": RouteCase(before=new_transaction),
     "POST /transactions/{transactional_id}/abort": RouteCase({"transactional_id": ""}, before=new_transaction),
     "GET /producers": RouteCase(query="?topic=orders"),
