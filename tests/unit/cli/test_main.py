@@ -118,6 +118,7 @@ CONNECTING = {
     "audit": ["tail", "search"],
     "clients": ["list", "show c", "subscribe s", "unsubscribe s", "subscriptions"],
     "acl": ["add u --read t", "list", "remove u --yes", "explain u read t"],
+    "quota": ["set --user u --produce 1", "list", "remove --user u", "top --once"],
     "schema": [
         "register s x.avsc",
         "check s x.avsc",
