@@ -28,6 +28,7 @@ NOT_OURS = {
     "Accept", "ApproximateReceiveCount", "DeleteMessage", "DeleteRecords", "HttpToolsProtocol", "Literal", "SqlCatalog",
     "Mount", "Router", "Starlette", "SteadyChannel", "SubscribedTopicRegex",
     "RecordNameStrategy", "TopicNameStrategy", "TopicRecordNameStrategy",
+    "Decimal", "Enum", "IllegalStateException", "Order", "PolicyViolationError",
     "headrace.lake_revenue", "headrace.orders",
 }  # fmt: skip
 """Of other programs, of examples, and names of tables."""
