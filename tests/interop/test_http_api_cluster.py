@@ -15,6 +15,10 @@ from headrace.testing.cluster import ClusterProcesses
 from headrace.wire import Cluster, ConfigResource
 from tests.waiting import until
 
+from . import raw_client
+from .batches import batch
+from .quota_requests import alter, described
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
@@ -199,3 +203,42 @@ def test_a_broker_that_is_down(cluster: ClusterProcesses) -> None:
 
 def _broker(cluster: ClusterProcesses, broker_id: int) -> Any:
     return next(each for each in done(cluster, 1, "GET", "/cluster")["brokers"] if each["broker_id"] == broker_id)
+
+
+def test_quotas_are_in_force_on_every_broker_and_survive_the_one_that_was_asked(cluster: ClusterProcesses) -> None:
+    def connection(broker: int, client_id: str = "limited") -> raw_client.Connection:
+        return raw_client.Connection(cluster.brokers[broker].bootstrap, client_id=client_id)
+
+    entity: dict[str, str | None] = {"user": "ANONYMOUS", "client-id": "limited"}
+    done(cluster, 1, "POST", "/topics", {"name": "limits", "partitions": 3, "replicas": 1})
+    with connection(3) as asked:
+        assert alter(asked, entity, {"producer_byte_rate": 100_000}).error_code == raw_client.Error.none
+    leaders = {each["leader"]: each["partition"] for each in done(cluster, 1, "GET", "/topics/limits")["partitions"]}
+    for broker in (1, 2, 3):
+        expected = {tuple(entity.items()): {"producer_byte_rate": 100_000.0}}
+        with connection(broker) as other:
+            until(partial(_describes, other, expected))
+            body = raw_client.produce_body("limits", batch([b"x" * 1_020_000]), partition=leaders[broker])
+            # Each broker has its own account: the client may use as much on each of them.
+            assert 0.2 <= other.call(raw_client.PRODUCE, 9, body).throttle_time.total_seconds() <= 0.25
+    used = until(lambda: _use_on_all(cluster), "use on all brokers")
+    assert used["limit"] == 100_000
+    assert used["throttled_count"] == 3
+    cluster.kill(3)
+    try:
+        with connection(1) as other:
+            assert described(other) == expected
+            assert alter(other, entity, {"producer_byte_rate": None}).error_code == raw_client.Error.none
+    finally:
+        cluster.start_broker(3)
+    with connection(3) as back:
+        until(lambda: described(back) == {})
+
+
+def _describes(connection: raw_client.Connection, expected: Any) -> bool:
+    return described(connection) == expected
+
+
+def _use_on_all(cluster: ClusterProcesses) -> Any:
+    items = done(cluster, 1, "GET", "/quotas/use?search=limited")["items"]
+    return next((each for each in items if each["quota"] == "producer_byte_rate" and len(each["brokers"]) == 3), None)

@@ -139,7 +139,7 @@ COMMANDS = {
     "quota set": Command("--user alice --produce 5MB"),
     "quota list": Command(),
     "quota top": Command("--once"),
-    "quota remove": Command("--user alice"),
+    "quota remove": Command("--user no-user", code=1),
     "acl add": Command("alice --read topic:orders", code=1),
     "acl list": Command(code=1),
     "acl remove": Command("alice --yes", code=1),

@@ -109,3 +109,22 @@ def test_a_paused_connection_that_awaits_memory_is_not_paused_again() -> None:
     state.regulate(has_room=False)
     assert not state.await_memory()
     assert state.is_awaiting_memory
+
+
+def test_a_muted_connection_begins_nothing_until_it_is_unmuted() -> None:
+    state = serving()
+    assert state.mute()
+    assert state.mute()
+    assert not state.may_begin_request
+    state.unmute()
+    assert state.may_begin_request
+
+
+def test_muting_neither_reopens_nor_delays_a_connection_that_ends() -> None:
+    state = serving()
+    state.mute()
+    state.drain()
+    state.unmute()
+    assert state.phase is Phase.DRAINING
+    assert not state.mute()
+    assert ConnectionState().mute() is False

@@ -1,0 +1,166 @@
+"""A connection whose client has exceeded a quota: what is answered, what waits, and for how long."""
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headrace.kafka import connection as module
+from headrace.kafka.dispatch import Context, Raw, Route
+from headrace.model.quotas import QuotaKind
+from headrace.protocol.frames import Frame
+from headrace.runtime.clock import SystemClock
+from headrace.runtime.deferred import Deferred
+from headrace.security.security import Security
+from tests.waiting import until_async
+
+from .test_connection import Client, FakeHost
+
+Handle = Callable[[Context, bytes], Any]
+RATE = 1000
+
+
+class QuotaHost(FakeHost):
+    """A server with a quota for everyone, and the clock of the event loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        clock = SystemClock()
+        self.now_ms = clock.monotonic_ms
+        self.services = SimpleNamespace(clock=clock, security=Security(), broker_listener="brokers")
+        self.quotas.update({(("user", None),): {QuotaKind.PRODUCE: RATE}}, 2**31 - 1, {}, 0)
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[[Handle], None]:
+    def set_handler(handle: Handle) -> None:
+        def read(frame: Frame, _: Any) -> bytes:
+            return bytes(frame[10:])
+
+        monkeypatch.setattr(module, "route", lambda key, version: Route(handle, read, False))
+
+    return set_handler
+
+
+def append(ctx: Context, body: bytes, seen: list[bytes]) -> None:
+    """Count a request as Produce does; its size is the frame's."""
+    seen.append(body[:1])
+    assert ctx.metered is not None
+    ctx.metered.produced(has_answer=True)
+
+
+def test_later_requests_wait_and_are_handled_in_their_order(serve: Callable[[Handle], None]) -> None:
+    seen: list[bytes] = []
+
+    def handle(ctx: Context, body: bytes) -> Any:
+        append(ctx, body, seen)
+        return Raw((body[:1],))
+
+    async def test() -> None:
+        serve(handle)
+        client = Client(QuotaHost())
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        client.send(b"a" * (RATE * 10 + 200), b"b", b"c")
+        client.push()
+        assert seen == [b"a"]
+        assert not client.transport.is_reading
+        await client.take(5)  # the answer is not delayed
+        assert seen == [b"a"]
+        await until_async(lambda: len(seen) == 3)
+        assert seen == [b"a", b"b", b"c"]
+        assert loop.time() - began >= 0.2
+        await until_async(lambda: client.transport.is_reading)
+
+    asyncio.run(test())
+
+
+def test_an_append_mutes_before_its_answer_is_ready(serve: Callable[[Handle], None]) -> None:
+    """Else a client that pipelines would append much more before the first answer."""
+    seen: list[bytes] = []
+    answers: list[Deferred[Any]] = []
+
+    def handle(ctx: Context, body: bytes) -> Any:
+        append(ctx, body, seen)
+        answers.append(Deferred())
+        return answers[-1]
+
+    async def test() -> None:
+        serve(handle)
+        client = Client(QuotaHost())
+        client.send(*[b"a" * RATE * 6] * 5)
+        client.push()
+        assert len(seen) == 2
+        for answer in answers:
+            answer.resolve(Raw((b"done",)))
+        assert len(seen) == 2
+        client.connection.connection_lost(None)
+
+    asyncio.run(test())
+
+
+def test_a_muted_connection_is_not_idle_and_drains_at_once(serve: Callable[[Handle], None]) -> None:
+    seen: list[bytes] = []
+
+    def handle(ctx: Context, body: bytes) -> Any:
+        append(ctx, body, seen)
+        return Raw((b"done",))
+
+    async def test() -> None:
+        serve(handle)
+        client = Client(QuotaHost())
+        client.send(b"a" * RATE * 1000)
+        while client.push():
+            pass
+        assert seen == [b"a"]
+        await asyncio.sleep(0)
+        client.connection.look_after(idle_ms=-1, stall_ms=60_000)
+        assert not client.transport.is_closing()
+        client.connection.drain()
+        await until_async(lambda: not client.connection.has_unanswered)
+        client.connection.close("was still open when the broker stopped")
+        assert client.transport.is_closing()
+        client.connection.connection_lost(None)
+
+    asyncio.run(test())
+
+
+def test_a_connection_that_waits_its_turn_is_served_then(serve: Callable[[Handle], None]) -> None:
+    async def test() -> None:
+        serve(lambda ctx, body: Raw((body,)))
+        host = QuotaHost()
+        host.admitted_after_ms = 50.0
+        client = Client(host)
+        assert not client.transport.is_reading
+        await until_async(lambda: client.transport.is_reading)
+        client.send(b"a")
+        client.push()
+        assert await asyncio.wait_for(asyncio.get_running_loop().sock_recv(client.transport.other_end, 100), 60) == (
+            b"\x00\x00\x00\x01a"
+        )
+
+    asyncio.run(test())
+
+
+def test_a_brokers_requests_are_not_counted(serve: Callable[[Handle], None]) -> None:
+    counted: list[bool] = []
+
+    def handle(ctx: Context, body: bytes) -> Any:
+        counted.append(ctx.metered is not None)
+        return Raw((b"done",))
+
+    async def test() -> None:
+        serve(handle)
+        client = Client(QuotaHost())
+        peer = client.connection.peer
+        assert peer is not None
+        client.send(b"a")
+        client.push()
+        peer.listener, peer.client_software = "brokers", "headrace-broker 0.2.0"
+        client.send(b"a")
+        client.push()
+        assert counted == [True, False]
+
+    asyncio.run(test())
