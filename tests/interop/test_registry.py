@@ -84,6 +84,15 @@ def test_register_look_up_and_show(registry: RegistryClient) -> None:
     assert registry.call("GET", f"/schemas/guids/{latest['guid']}")["schema"] == latest["schema"]
 
 
+def test_a_proto_file_is_compiled_on_request_by_id_and_by_guid(registry: RegistryClient) -> None:
+    text = 'syntax = "proto3"; message Compiled { int32 a = 1; }'
+    registry.call("POST", "/subjects/compiled-value/versions", {"schema": text, "schemaType": "PROTOBUF"})
+    latest = registry.call("GET", "/subjects/compiled-value/versions/latest?format=serialized")
+    assert b"Compiled" in base64.b64decode(latest["schema"])
+    for path in (f"/schemas/ids/{latest['id']}", f"/schemas/guids/{latest['guid']}"):
+        assert registry.call("GET", f"{path}?format=serialized")["schema"] == latest["schema"]
+
+
 def test_an_incompatible_schema_is_refused_with_the_path(registry: RegistryClient) -> None:
     registry.register("bills-value", ORDER)
     with pytest.raises(Refusal, match="number at /fields/0") as refused:

@@ -86,7 +86,8 @@ class Serializer:
         try:
             return self._schemas.version(self.subject, self._version)
         except SchemaFailed as error:
-            if error.code != _SUBJECT_NOT_FOUND or self._version is not None or not is_typed(value):
+            is_chosen = self._version is not None or self._message is not None
+            if error.code != _SUBJECT_NOT_FOUND or is_chosen or not is_typed(value):
                 raise
         return self._schemas.register(self.subject, *derived_schema(type(value), self._format))
 

@@ -59,7 +59,7 @@ async def show_id_versions(call: RegistryCall) -> RegistryReply:
 @operation("GET", "/schemas/guids/{guid}", needs=LIST_SUBJECTS)
 async def show_guid(call: RegistryCall) -> RegistryReply:
     found = _with_guid(call)[0]
-    return reply(text_answer(found) | {"guid": found.md5})
+    return reply(text_answer(found, await formatted(call, found)) | {"guid": found.md5})
 
 
 @operation("GET", "/schemas/guids/{guid}/ids", needs=LIST_SUBJECTS)

@@ -11,6 +11,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from headrace.schemas.errors import InvalidSchema
 from headrace.schemas.payload.errors import InvalidPayload
 from headrace.schemas.payload.framing import MessageIndexes
+from headrace.schemas.payload.protobuf_provided import provided_files
 from headrace.schemas.protobuf.descriptor_writer import compiled_proto
 from headrace.schemas.protobuf.resolution import ProtobufSchema
 from headrace.schemas.protobuf.syntax import ProtoFile, ProtoMessage
@@ -24,8 +25,6 @@ class MessageClasses:
     """The message classes of a file, by their place in it or by name."""
 
     def __init__(self, schema: ProtobufSchema) -> None:
-        if any(each.is_edition for each in (schema.file, *schema.imported.values())):
-            raise InvalidSchema("messages of editions of Protobuf cannot be read yet: use proto3 or proto2")
         self._names = dict(_places(schema.file))
         self._places = {name: place for place, name in self._names.items()}
         self._pool = _pool(schema)
@@ -67,13 +66,15 @@ def _pool(schema: ProtobufSchema) -> DescriptorPool:
             module = import_module(f"google.protobuf.{name}_pb2")
             pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
             known.add(module.DESCRIPTOR.name)
-        for name, file in _in_order({**schema.imported, _OWN_NAME: schema.file}):
-            known.add(name)
-            compiled = descriptor_pb2.FileDescriptorProto.FromString(compiled_proto(replace(schema, file=file), name))
+        files = {**schema.imported, _OWN_NAME: schema.file}
+        own = {name: replace(schema, file=file) for name, file in _in_order(files)}
+        for name, each in (provided_files(files.values()) | own).items():
+            compiled = descriptor_pb2.FileDescriptorProto.FromString(compiled_proto(each, name))
             # All that came before, so that it does not matter which import is public.
             del compiled.dependency[:], compiled.public_dependency[:]
-            compiled.dependency.extend(sorted(known - {name}))
+            compiled.dependency.extend(sorted(known))
             pool.Add(compiled)
+            known.add(name)
         pool.FindFileByName(_OWN_NAME)
     except (TypeError, KeyError, ValueError) as error:
         raise InvalidSchema(f"messages of this schema cannot be read: {str(error)[:300]}") from error

@@ -8,7 +8,10 @@ from headrace.schemas.protobuf.syntax import SCALARS, ProtoEnum, ProtoField, Pro
 
 PROVIDED = ("google/protobuf/", "google/type/", "confluent/")
 """Files that every Protobuf library or Confluent's registry brings: their types are known by name only."""
-_PROVIDED_ENUMS = frozenset({"google.protobuf.NullValue", "google.protobuf.Syntax", "google.type.DayOfWeek"})
+_PROVIDED_ENUMS = frozenset(
+    {"google.protobuf.NullValue", "google.protobuf.Syntax"}
+    | {"google.type.CalendarPeriod", "google.type.DayOfWeek", "google.type.Month"}
+)
 
 
 @dataclass(frozen=True, slots=True)
