@@ -23,6 +23,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, ScramCredentialInfo, Sc
 from confluent_kafka.admin import UserScramCredentialUpsertion as Upsertion
 
 from harness import wire
+from harness.client_connection import cpu_ns
 from harness.process import free_port
 from harness.secure_wire import Connector, Security
 from harness.security import create_acls, switch
@@ -84,11 +85,6 @@ class Load:
                     at += 4 + size
                     left -= 1
                 del data[:at]
-
-
-def cpu_ns(pid: int) -> int:
-    """CPU time of all threads of a process."""
-    return sum(int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat"))
 
 
 def measure(load: Load, run: Callable[[int], None], requests: int, *, on: bool) -> float:

@@ -1,13 +1,17 @@
 """What encryption at rest costs: produce and consume of an encrypted topic beside a plain one of the same broker.
 
-    encryption.py [--rounds 5] [--seconds 3] [--before FOLDER]
+    encryption.py [--rounds 5] [--seconds 3] [--before FOLDER]     throughput
+    encryption.py --cpu [--rounds 30]     the broker's CPU time of fetches
 
-`produce` and `consume` are `load.py`, a client that does next to nothing: the ratio is what the broker can do at most,
-and plain bytes go out by `sendfile`. `consume, librdkafka` is what an application sees.
+`--cpu`: one connection fetches, 1 MiB at a time, what is in the page cache, from the plain and the encrypted topic in
+turns. `history` is read from the start of a partition on, which decrypts it; `tail` is what was produced a moment
+before. Lower quartiles of the rounds; `plain again` is the plain topic a second time, which shows the noise.
 
-Rounds are interleaved, and a ratio is taken between two figures of the same round; the table has the median and the
-range. CPU is that of the broker. `flush.policy=os`, so that the disk is not what is measured. With `--before`, a folder
-with the code of an earlier version, the plain topic is measured on a broker of that code, too: the cost if it is off.
+Throughput: `produce` and `consume` are `load.py`, a client that does next to nothing: the ratio is what the broker can
+do at most, and plain bytes go out by `sendfile`. `consume, librdkafka` is what an application sees. Rounds are
+interleaved, and a ratio is taken between two figures of the same round; the table has the median and the range. CPU is
+that of the broker. `flush.policy=os`, so that the disk is not what is measured. With `--before`, a folder with the code
+of an earlier version, the plain topic is measured on a broker of that code, too: the cost if it is off.
 """
 
 import argparse
@@ -18,12 +22,15 @@ import subprocess
 import sys
 import tempfile
 from base64 import b64encode
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from harness import wire
+from harness.client_connection import ClientConnection, cpu_ns
 from harness.process import cpu_s
 from headrace.testing.process import BrokerProcess
 
@@ -32,6 +39,10 @@ PARTITIONS = 4
 PRODUCED_BYTES = 250_000_000
 """In one run at most: more would wait for the disk."""
 ENCRYPTED = {"encryption.at.rest": "true"}
+_ENCRYPTION_BYTES = 49
+_DEPTH = 32
+_HISTORY_FETCHES = 48
+"""More than the broker holds in memory."""
 
 
 class Load(NamedTuple):
@@ -100,10 +111,80 @@ def median(values: list[float]) -> str:
     return f"{statistics.median(values):.2f} ({min(values):.2f}-{max(values):.2f})"
 
 
+class Topic:
+    """One partition, and the fetches that read it."""
+
+    def __init__(self, broker: BrokerProcess, name: str, load: Load) -> None:
+        self._pid = broker.pid
+        self._connection = ClientConnection(broker.port)
+        batch = wire.record_batch(load.message_bytes, load.batch_messages, 1_700_000_000_000)
+        self._produce = wire.produce_request(name, 0, batch, acks=-1, correlation_id=7)
+        self._fetch = wire.FetchRequest(name, [0], partition_max_bytes=1 << 20, max_wait_ms=0)
+        self._messages, self._batches = load.batch_messages, (1 << 20) // (len(batch) + _ENCRYPTION_BYTES)
+        self._fetched_bytes = self._batches * len(batch)
+        self._end = 0
+
+    def fill(self) -> None:
+        """Append as much as one fetch returns."""
+        for _ in range(self._batches // _DEPTH):
+            self._connection.ask(self._produce * _DEPTH, _DEPTH)
+        self._connection.ask(self._produce * (self._batches % _DEPTH), self._batches % _DEPTH)
+        self._end += self._batches * self._messages
+
+    def history(self, fetches: int) -> float:
+        """CPU s per GB to read from the start on."""
+        return self._measure([at * self._batches * self._messages for at in range(fetches)])
+
+    def tail(self, fetches: int) -> float:
+        """CPU s per GB to read what has just been appended."""
+        spent = 0.0
+        for _ in range(fetches):
+            began = self._end
+            self.fill()
+            spent += self._measure([began])
+        return spent / fetches
+
+    def _measure(self, offsets: list[int]) -> float:
+        before = cpu_ns(self._pid)
+        for offset in offsets:
+            self._fetch.seek(0, offset)
+            self._connection.ask(bytes(self._fetch.frame), 1)
+        return (cpu_ns(self._pid) - before) / (len(offsets) * self._fetched_bytes)
+
+
+def compare_cpu(broker: BrokerProcess, options: argparse.Namespace) -> None:
+    print("| load | | plain, CPU s per GB | encrypted | plain : encrypted | plain : plain again |")
+    print("|---|---|---|---|---|---|", flush=True)
+    for number, load in enumerate(LOADS):
+        topics = {}
+        for name in ("plain", "encrypted"):
+            topic = f"cpu-{name}-{number}"
+            create(broker.port, topic, ENCRYPTED if name == "encrypted" else {})
+            topics[name] = Topic(broker, topic, load)
+            for _ in range(_HISTORY_FETCHES):
+                topics[name].fill()
+        topics["plain again"] = topics["plain"]
+        kinds: tuple[tuple[str, Callable[[Topic], float]], ...] = (
+            ("history", lambda topic: topic.history(8)),
+            ("tail", lambda topic: topic.tail(4)),
+        )
+        for kind, measured in kinds:
+            found: dict[str, list[float]] = {name: [] for name in topics}
+            names = list(topics)
+            for round_number in range(options.rounds):
+                shift = round_number % len(names)
+                for name in names[shift:] + names[:shift]:
+                    found[name].append(measured(topics[name]))
+            plain, encrypted, again = (statistics.quantiles(found[name], n=4)[0] for name in names)
+            cells = f"{plain:.3f} | {encrypted:.3f} | {plain / encrypted:.2f} | {plain / again:.2f}"
+            print(f"| {load} | {kind} | {cells} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--cpu", action="store_true", help="CPU time of fetches instead of throughput")
     parser.add_argument("--before", type=Path, help="a folder to import an earlier version of headrace from")
     options = parser.parse_args()
     key = {"HEADRACE_ENCRYPTION_MASTER_KEY": b64encode(os.urandom(32)).decode()}
@@ -117,6 +198,9 @@ def main() -> None:
             broker = BrokerProcess(folder / name, env={**os.environ, **environment}, settings={"http.listen": "off"})
             stack.callback(broker.close)
             brokers[name] = broker.start()
+        if options.cpu:
+            compare_cpu(brokers["now"], options)
+            return
         print("| load | | plain, MB/s | encrypted : plain | CPU s per GB, plain | encrypted | now : before | CPU |")
         print("|---|---|---|---|---|---|---|---|", flush=True)
         for number, load in enumerate(LOADS):

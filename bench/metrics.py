@@ -32,13 +32,13 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from struct import Struct
 from urllib.request import urlopen
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from harness import wire
+from harness.client_connection import ClientConnection, cpu_ns
 from harness.group_wire import commit_request
 from headrace.app.broker import BrokerApp
 from headrace.config.broker import broker_settings
@@ -50,32 +50,7 @@ from headrace.testing.process import BrokerProcess
 TOPIC = "bench-metrics"
 PARTITIONS = 4
 DEPTH = 32
-_LENGTH = Struct(">i")
 _NOW_MS = 1_700_000_000_000
-
-
-class ClientConnection:
-    """Sends blocks of requests, each when the one before is answered."""
-
-    def __init__(self, port: int) -> None:
-        self._sock = socket.create_connection(("127.0.0.1", port))
-        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._buffer = bytearray(1 << 21)
-
-    def ask(self, block: bytes, count: int) -> None:
-        self._sock.sendall(block)
-        data, view, have = self._buffer, memoryview(self._buffer), 0
-        while count:
-            part = self._sock.recv_into(view[have:])
-            if not part:
-                raise ConnectionError("the broker closed the connection")
-            have += part
-            at = 0
-            while have - at >= 4 and have - at >= 4 + (size := _LENGTH.unpack_from(data, at)[0]):
-                at += 4 + size
-                count -= 1
-            data[: have - at] = data[at:have]
-            have -= at
 
 
 def create_topic(bootstrap: str) -> None:
@@ -122,11 +97,6 @@ class Load:
             self._connection.ask(block, count)
             requests += count
         return (cpu_ns(self.pid) - before) / 1e3 / requests
-
-
-def cpu_ns(pid: int) -> int:
-    """CPU time of all threads of a process."""
-    return sum(int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat"))
 
 
 def cost(options: argparse.Namespace, folder: Path, stack: ExitStack) -> None:

@@ -172,8 +172,9 @@ class Node:
         flusher = self.flusher = dependencies.make_flusher(lambda _, error: logs.fail(error))
         undo.push_async_callback(flusher.stop)
         cluster = None if home.is_single_node else self._join(metadata, partitions)
+        ciphers = TopicCiphers(master, settings.encryption_cache_bytes)
         hosting = HostedPartitions(
-            metadata, logs, partitions, flusher, dependencies.workers, cluster=cluster, ciphers=TopicCiphers(master)
+            metadata, logs, partitions, flusher, dependencies.workers, cluster=cluster, ciphers=ciphers
         )
         began_ms = dependencies.clock.monotonic_ms()
         await hosting.open_all()

@@ -10,6 +10,7 @@ from headrace.security.encryption.data_keys import UnwrappedKeys, unwrap
 from headrace.security.encryption.master_key import MasterKeys
 from headrace.storage.encryption import LogCipher
 from headrace.storage.log import Log
+from headrace.storage.recent_batches import RecentBatches
 
 _log = logging.getLogger(__name__)
 
@@ -17,8 +18,10 @@ _log = logging.getLogger(__name__)
 class TopicCiphers:
     """Sets the cipher of each log. A broker without the right master key starts, and serves every other topic."""
 
-    def __init__(self, master: MasterKeys | None) -> None:
+    def __init__(self, master: MasterKeys | None, cache_bytes: int = 0) -> None:
+        """`cache_bytes`: the memory for the newest batches of all logs."""
         self._master = master
+        self._recent = RecentBatches(cache_bytes)
         self._unwrapped: dict[UUID, tuple[TopicDataKeys | None, UnwrappedKeys]] = {}
         self._noted: dict[UUID, str] = {}
 
@@ -28,12 +31,19 @@ class TopicCiphers:
         stored = image.data_keys.get(topic.topic_id)
         value = settings.encryption_at_rest
         if stored is None and value == "false":
-            log.cipher = None
+            self._set(log, None)
             return
         keys = self._keys(topic, stored)
         encrypts = value != "false"
         if log.cipher is None or log.cipher.keys is not keys or log.cipher.encrypts != encrypts:
-            log.cipher = LogCipher(keys, topic.name, topic.topic_id, index, encrypts=encrypts)
+            cipher = LogCipher(keys, topic.name, topic.topic_id, index, encrypts=encrypts, recent=self._recent)
+            self._set(log, cipher)
+
+    @staticmethod
+    def _set(log: Log, cipher: LogCipher | None) -> None:
+        if log.cipher is not None:
+            log.cipher.drop_recent()
+        log.cipher = cipher
 
     def forget(self, topic_id: UUID) -> None:
         """The topic was deleted."""

@@ -192,6 +192,7 @@ class BrokerSettings:
     dashboard_session_idle_ms: int = 30 * 60_000
     dashboard_session_max_ms: int = 12 * 60 * 60_000
     # Encryption at rest
+    encryption_cache_bytes: int = 32 * _MIB
     encryption_master_key: str = field(default="", repr=False)
     encryption_master_key_command: str = ""
     encryption_master_key_file: str = ""

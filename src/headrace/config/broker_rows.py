@@ -293,6 +293,9 @@ _DASHBOARD = (
 """The dashboard and the HTTP API."""
 
 _ENCRYPTION = (
+    _row("encryption.cache.bytes", Kind.LONG,
+         "Memory for the newest batches of encrypted topics that are consumed, of all partitions together, so that "
+         "consumers at the end of a topic need no decryption. 0: none.", 0),
     _row("encryption.master.key", Kind.PASSWORD,
          "The master key of encryption at rest: base64 of 32 bytes. After a comma: former keys, which only unwrap. "
          "Meant for the environment variable HEADRACE_ENCRYPTION_MASTER_KEY, since others can see a command line."),

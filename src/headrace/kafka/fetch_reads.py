@@ -1,8 +1,9 @@
 """The reading of located slices for a fetch: at once, in turns with other work, or in a worker thread.
 
 - What is in the page cache and not encrypted goes to the socket by `sendfile`, or as a copy if it is small.
-- What is encrypted and in the page cache is decrypted in the event loop, about `TURN_BYTES` at a time. A thread would
-  compete for the interpreter's lock at each of its many short calls; that cost three times the CPU time.
+- What is encrypted and was appended a moment ago is held in memory as it was sent (`storage/recent_batches.py`).
+- What else is encrypted and in the page cache is decrypted in the event loop, about `TURN_BYTES` at a time. A thread
+  would compete for the interpreter's lock at each of its many short calls; that cost three times the CPU time.
 - What may have to wait for the disk, or is to be checked for damage, is read in a worker thread.
 """
 
@@ -52,6 +53,8 @@ def read_at_once(item: PartitionSlice) -> FetchedPartition | Later:
         return item.part
     if _is_to_be_checked(item):
         return Later.IN_WORKER
+    if cut.cipher is not None and (recent := cut.read_recent()) is not None:
+        return item.part._replace(records=tuple(recent)) if recent else item.part
     if cut.length >= _SEND_FILE_FROM_BYTES:
         if not cut.file.is_cached(cut.position, cut.length):
             return Later.IN_WORKER
@@ -89,8 +92,12 @@ def read_in_turns(
         except OSError as error:
             read.append(_unreadable(item, cut, error))
         else:
-            read.append(item.part._replace(records=tuple(records)) if any(records) else item.part)
+            read.append(_with_records(item, records))
     return read
+
+
+def _with_records(item: PartitionSlice, records: Sequence[Buffer]) -> FetchedPartition:
+    return item.part._replace(records=tuple(records)) if any(records) else item.part
 
 
 class Damaged(NamedTuple):
@@ -128,8 +135,7 @@ def read_blocking(
 def _read_one(item: PartitionSlice, cut: Slice, limits: BatchLimits | None) -> FetchedPartition | Damaged:
     try:
         if limits is None:
-            parts = cut.read_parts()
-            return item.part._replace(records=tuple(parts)) if any(parts) else item.part
+            return _with_records(item, cut.read_parts())
         data: Buffer = cut.file.read(cut.position, cut.length)
     except EncryptionError as error:
         return _undecipherable(item, error)

@@ -64,8 +64,9 @@ class Appender:
             log.producers.check_epoch(producer_id, producer_epoch)
         base_offset = log.end_offset
         last_offset = base_offset + last_delta
-        if log.cipher is not None and log.cipher.encrypts and not attributes & CONTROL:
-            batch = log.cipher.encrypt(batch, header, base_offset)
+        cipher, plain = log.cipher, batch
+        if cipher is not None and cipher.encrypts and not attributes & CONTROL:
+            batch = cipher.encrypt(batch, header, base_offset)
             length = len(batch) - LOG_OVERHEAD
         size = length + LOG_OVERHEAD
         segments, limits = log.segments, log.limits
@@ -111,6 +112,8 @@ class Appender:
         positions[base_offset] = position
         if len(positions) > POSITIONS_MAX:
             segments.forget_old_positions()
+        if cipher is not None:
+            cipher.remember(plain, base_offset, last_offset + 1, leader_epoch, size)
         append_time_ms = timestamp if attributes & LOG_APPEND_TIME else -1
         return AppendResult(base_offset, last_offset, append_time_ms, False, log.start_offset)
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from threading import local
 from typing import NamedTuple
 
+from headrace.model.errors import EncryptionError
 from headrace.records.batch import HEADER_SIZE, read_header
 from headrace.runtime.disk import Buffer, DiskFile
 from headrace.storage.encryption import LogCipher
@@ -43,17 +44,35 @@ class Slice(NamedTuple):
         data = self.file.read_cached(self.position, self.length)
         return None if data is None else self.decrypted(data)
 
+    def read_recent(self) -> list[Buffer] | None:
+        """All batches as far as they are held in memory, decrypted; None if any is not.
+
+        Only of the active segment: compaction changes closed ones.
+        """
+        if self.cipher is None or self.is_closed:
+            return None
+        parts, _, is_whole = self.cipher.recent(self.first_batch_offset, self.length)
+        return parts if is_whole else None
+
     def read_parts(self) -> list[Buffer]:
         """Like `read`, in parts of moderate size if they have to be decrypted."""
         return [part for parts in self.read_in_turns() for part in parts]
 
     def read_in_turns(self) -> Iterator[list[Buffer]]:
-        """Like `read_parts`, some parts at a time: an encrypted slice is read and decrypted by chunks."""
+        """Like `read_parts`, some parts at a time: an encrypted slice is read and decrypted by chunks.
+
+        They end before a batch that cannot be decrypted: a consumer gets what is before it, and the error next.
+        """
         cipher = self.cipher
         if cipher is None:
             yield [self.file.read(self.position, self.length)]
             return
         position, end = self.position, self.position + self.length
+        if not self.is_closed:
+            parts, length, _ = cipher.recent(self.first_batch_offset, self.length)
+            if parts:
+                yield parts
+            position += length
         while end - position >= HEADER_SIZE:
             # Fetched in each turn: between two of them another reader of this thread may use it.
             room = _buffer()[: min(_CHUNK_BYTES, end - position)]
@@ -63,7 +82,12 @@ class Slice(NamedTuple):
             size = read_header(data).size
             if len(data) < size <= end - position:
                 data = self.file.read(position, size)
-            parts, length = cipher.decrypt_parts(data)
+            try:
+                parts, length = cipher.decrypt_parts(data)
+            except EncryptionError:
+                if position > self.position:
+                    return
+                raise
             if not length:
                 return
             yield parts

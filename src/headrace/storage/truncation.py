@@ -90,6 +90,8 @@ def _lower_end(log: LogState, new_end: int) -> None:
     log.generation += 1
     log.summary = None
     log.end_offset = new_end
+    if log.cipher is not None:
+        log.cipher.forget_recent()
     is_persisted = log.flushed_offset > new_end or log.start_offset > new_end
     log.flushed_offset = min(log.flushed_offset, new_end)
     log.start_offset = min(log.start_offset, new_end)

@@ -32,13 +32,17 @@ _FORMAT = 1
 _PREFIX = Struct(">BI16s")
 _TAG_BYTES = 16
 _SALT_BYTES = 16
-_NONCE_BYTES = 12
 _INFO = b"headrace batch encryption 1"
 _KNOWN_KEYS = 256
 
-_NONCE_AT = _PREFIX.size
-PREFIX_BYTES = _PREFIX.size + _NONCE_BYTES
+KEY_PREFIX_BYTES = _PREFIX.size
+"""Format, version and salt: batches that begin with the same ones have the same key."""
+NONCE_BYTES = 12
+PREFIX_BYTES = KEY_PREFIX_BYTES + NONCE_BYTES
 OVERHEAD_BYTES = PREFIX_BYTES + _TAG_BYTES
+
+CHANGED = (InvalidTag, ValueError)
+"""Raised by the cipher for anything but what it has encrypted."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -46,7 +50,7 @@ Buffer = bytes | bytearray | memoryview
 class BatchCipher:
     """Encrypts and decrypts with the data keys of one topic. Safe in any thread, except `encrypt`: in one at a time."""
 
-    __slots__ = ("_batches_left", "_batches_per_salt", "_key", "_keys", "_known", "_prefix", "_random", "_where")
+    __slots__ = ("_batches_left", "_batches_per_salt", "_key", "_keys", "_prefix", "_random", "_where", "known")
 
     def __init__(
         self,
@@ -61,8 +65,8 @@ class BatchCipher:
         self._where = where
         self._random = random
         self._batches_per_salt = batches_per_salt
-        self._known: dict[bytes, AESGCM] = {}
-        """Derived keys, by format, version and salt."""
+        self.known: dict[bytes, AESGCM] = {}
+        """Derived keys, by format, version and salt; `derive` adds others."""
         self._prefix = b""
         self._key: AESGCM | None = None
         self._batches_left = 0
@@ -76,7 +80,7 @@ class BatchCipher:
             self._draw_salt()
             assert self._key is not None
         self._batches_left -= 1
-        nonce = self._random(_NONCE_BYTES)
+        nonce = self._random(NONCE_BYTES)
         return self._prefix + nonce, self._key.encrypt(nonce, records, associated)
 
     def decrypt(self, prefix: bytes, encrypted: Buffer, associated: bytes) -> bytes:
@@ -84,15 +88,17 @@ class BatchCipher:
 
         Raises `DataKeyMissing` or `TopicShredded`, and `NotAuthentic` if anything was changed.
         """
-        key = self._known.get(prefix[:_NONCE_AT])
-        if key is None:
-            key = self._derive(prefix)
+        key = self.known.get(prefix[:KEY_PREFIX_BYTES]) or self.derive(prefix)
         try:
-            return key.decrypt(prefix[_NONCE_AT:], encrypted, associated)
-        except (InvalidTag, ValueError):
-            raise NotAuthentic(
-                f"a batch of {self._where} cannot be decrypted: it was changed on disk, or belongs to another place"
-            ) from None
+            return key.decrypt(prefix[KEY_PREFIX_BYTES:], encrypted, associated)
+        except CHANGED:
+            raise self.not_authentic() from None
+
+    def not_authentic(self) -> NotAuthentic:
+        """The error for a batch whose decryption has raised one of `CHANGED`."""
+        return NotAuthentic(
+            f"a batch of {self._where} cannot be decrypted: it was changed on disk, or belongs to another place"
+        )
 
     def _draw_salt(self) -> None:
         if self._keys.current is None:
@@ -102,11 +108,11 @@ class BatchCipher:
                 )
             raise DataKeyMissing(f"{self._where} {self._keys.problem}")
         self._prefix = _PREFIX.pack(_FORMAT, self._keys.current, self._random(_SALT_BYTES))
-        self._key = self._derive(self._prefix)
+        self._key = self.derive(self._prefix)
         self._batches_left = self._batches_per_salt
 
-    def _derive(self, prefix: bytes) -> AESGCM:
-        """The key of the batches with this prefix, derived once for all of them."""
+    def derive(self, prefix: bytes) -> AESGCM:
+        """The key of the batches with this prefix, derived once for all of them. Raises as `decrypt` does."""
         if len(prefix) < _PREFIX.size or prefix[0] != _FORMAT:
             raise NotAuthentic(f"a batch of {self._where} is not encrypted in a format that is known here")
         _, version, salt = _PREFIX.unpack_from(prefix)
@@ -117,7 +123,7 @@ class BatchCipher:
             problem = self._keys.problem or f"has no data key of version {version}: restore the metadata store"
             raise DataKeyMissing(f"{self._where} {problem}")
         key = AESGCM(HKDF(SHA256(), KEY_BYTES, salt, _INFO).derive(data_key))
-        if len(self._known) >= _KNOWN_KEYS:
-            self._known.clear()
-        self._known[prefix[:_NONCE_AT]] = key
+        if len(self.known) >= _KNOWN_KEYS:
+            self.known.clear()
+        self.known[prefix[:KEY_PREFIX_BYTES]] = key
         return key
