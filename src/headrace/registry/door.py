@@ -15,7 +15,7 @@ from headrace.model.users import ANONYMOUS, principal_of
 from headrace.registry.audit import RegistryAudit
 from headrace.schemas.errors import SchemaFault
 from headrace.schemas.operations.all_operations import FoundOperation, find_operation
-from headrace.schemas.requests import RegistryReply, RegistryRequest, refusal, reply
+from headrace.schemas.requests import BETWEEN_VALUES, MalformedRequest, RegistryReply, RegistryRequest, refusal, reply
 from headrace.schemas.service import RegistryService
 from headrace.schemas.subjects import topic_of
 from headrace.security.basic_login import MECHANISM, BasicLogin
@@ -29,6 +29,7 @@ AsgiReceive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 AsgiSend = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 REGISTRY_PREFIX = "/registry"
+MAX_PARAMETERS = 50
 MAX_BODY_BYTES = 2 * 1024 * 1024
 _TYPE = b"application/vnd.schemaregistry.v1+json"
 _READ_TYPES = ("application/vnd.schemaregistry.v1+json", "application/vnd.schemaregistry+json", "application/json")
@@ -94,7 +95,7 @@ class RegistryDoor:
 
     async def _answer(self, scope: AsgiScope, receive: AsgiReceive) -> RegistryReply:
         parts = _parts(scope["raw_path"], self._prefix)
-        query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True, max_num_fields=50))
+        query = _query(scope["query_string"].decode("latin-1"))
         request = RegistryRequest(scope["method"], parts, query)
         subject = await self._authenticated(scope)
         if not parts and request.method == "GET":
@@ -167,6 +168,18 @@ def _parts(raw_path: bytes, prefix: str) -> tuple[str, ...]:
     """The parts of a path below the prefix; a subject may contain an encoded slash."""
     path = raw_path.decode("latin-1").removeprefix(prefix).strip("/")
     return tuple(unquote(part) for part in path.split("/")) if path else ()
+
+
+def _query(text: str) -> dict[str, str]:
+    """The parameters; values of one that is given several times are joined."""
+    found: dict[str, str] = {}
+    try:
+        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_PARAMETERS)
+    except ValueError:
+        raise MalformedRequest(f"a request may have {MAX_PARAMETERS} parameters") from None
+    for name, value in pairs:
+        found[name] = f"{found[name]}{BETWEEN_VALUES}{value}" if name in found else value
+    return found
 
 
 def _texts(headers: dict[bytes, bytes]) -> dict[str, str]:

@@ -40,7 +40,7 @@ from headrace.schemas.stored import (
     schema_record,
     schema_tombstone,
 )
-from headrace.schemas.subjects import context_of, context_subject
+from headrace.schemas.subjects import context_of, context_subject, qualified
 
 MODES = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT", "FORWARD")
 _IMPORTS = ("IMPORT", "FORWARD")
@@ -140,12 +140,23 @@ class SchemaMachine(EntryMachine):
             for versions in self._subjects.values()
             for each in versions.values()
             if (deleted or not each.deleted)
-            and any(ref.subject == subject and ref.version == version for ref in each.references)
+            and any(
+                ref.version == version and qualified(context_of(each.subject), ref.subject) == subject
+                for ref in each.references
+            )
         ]
 
     def config(self, subject: str | None) -> StoredConfig | None:
         """The settings of a subject itself, or the global ones with None."""
         return self._configs.get(subject)
+
+    def aliased(self, prefix: str) -> set[str]:
+        """The subjects that those of a prefix are aliases of."""
+        return {
+            qualified(context_of(subject), config.alias)
+            for subject, config in self._configs.items()
+            if subject is not None and config.alias and subject.startswith(prefix)
+        }
 
     def mode(self, subject: str | None) -> str | None:
         found = self._modes.get(subject)
@@ -242,6 +253,11 @@ class SchemaMachine(EntryMachine):
                 raise OperationNotPermitted("Cannot import since found existing subjects")
         stored = None if mode is None else StoredMode(mode, subject)
         return Outcome([mode_record(subject, stored)], None)
+
+    def delete_modes(self, scope: str | None) -> Outcome[InternalRecord, None]:
+        """Delete a mode, and those of all subjects of its context, or of all subjects with None."""
+        below = [subject for subject in self._modes if subject is not None and subject.startswith(scope or "")]
+        return Outcome([mode_record(each, None) for each in dict.fromkeys((scope, *below))], None)
 
     def _check_writable(self, subject: str, *, is_import: bool) -> None:
         mode = self.effective_mode(subject)

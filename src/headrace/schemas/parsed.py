@@ -19,7 +19,7 @@ from headrace.schemas.json_schema.document import (
 from headrace.schemas.protobuf.compatibility import proto_incompatibilities
 from headrace.schemas.protobuf.descriptor import read_descriptor
 from headrace.schemas.protobuf.parser import parse_proto
-from headrace.schemas.protobuf.resolution import ProtobufSchema, resolve_proto
+from headrace.schemas.protobuf.resolution import ProtobufSchema, resolve_proto, with_full_names
 from headrace.schemas.protobuf.text import canonical_proto, normalized_proto
 
 SchemaType = Literal["AVRO", "JSON", "PROTOBUF"]
@@ -99,4 +99,4 @@ def _protobuf(text: str, references: Mapping[str, str]) -> ParsedSchema:
     file = read_descriptor(text) or parse_proto(text)
     others = {name: read_descriptor(each) or parse_proto(each) for name, each in references.items()}
     schema: ProtobufSchema = resolve_proto(file, others)
-    return ParsedSchema("PROTOBUF", canonical_proto(file), normalized_proto(file), schema)
+    return ParsedSchema("PROTOBUF", canonical_proto(file), normalized_proto(with_full_names(schema)), schema)

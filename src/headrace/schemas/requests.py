@@ -12,6 +12,10 @@ from headrace.schemas.errors import SchemaFault
 T = TypeVar("T")
 
 
+BETWEEN_VALUES = "\n"
+"""Between the values of a parameter of the query that is given several times."""
+
+
 class RegistryRequest(msgspec.Struct, frozen=True):
     method: str
     parts: tuple[str, ...]
@@ -20,6 +24,10 @@ class RegistryRequest(msgspec.Struct, frozen=True):
     body: bytes = b""
     is_repeat: bool = False
     """Whether a broker sends it again, and the first time may have changed the state."""
+
+    def values(self, name: str) -> list[str]:
+        """The values of a parameter that may be given several times."""
+        return self.query[name].split(BETWEEN_VALUES) if name in self.query else []
 
     def flag(self, name: str) -> bool:
         return self.query.get(name, "").lower() == "true"

@@ -233,6 +233,7 @@ class RegistryService:
             self._checker,
             _ShardCommit(shard),
             self._shows(forwarded.principal, forwarded.host),
+            self._metadata.image.cluster_id,
         )
         try:
             answer = await found.operation.handler(call)

@@ -1,6 +1,6 @@
 """All operations of the registry: importing it registers them."""
 
-from headrace.schemas.operations import compatibility, schemas, settings, subjects, summaries, versions
+from headrace.schemas.operations import compatibility, schemas, server, settings, subjects, summaries, tags, versions
 from headrace.schemas.operations.table import OPERATIONS, FoundOperation, RegistryOperation, find_operation
 
 __all__ = [
@@ -10,8 +10,10 @@ __all__ = [
     "compatibility",
     "find_operation",
     "schemas",
+    "server",
     "settings",
     "subjects",
     "summaries",
+    "tags",
     "versions",
 ]

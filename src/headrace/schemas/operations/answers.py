@@ -2,9 +2,12 @@
 
 from typing import Any
 
+import msgspec
+
 from headrace.schemas.machine import SchemaMachine
 from headrace.schemas.operations.table import RegistryCall
 from headrace.schemas.stored import StoredSchema
+from headrace.schemas.subjects import context_of, qualified
 
 
 def full_answer(schema: StoredSchema) -> dict[str, Any]:
@@ -39,6 +42,24 @@ async def formatted(call: RegistryCall, schema: StoredSchema) -> str:
     if schema.schema_type == "PROTOBUF" and call.request.query.get("format") == "serialized":
         return await call.checker.compile(call.machine, schema)
     return schema.schema
+
+
+async def asked_for(call: RegistryCall, schema: StoredSchema) -> dict[str, Any]:
+    """The parts of an answer that parameters of the request choose: `format`, `referenceFormat` and `findTags`."""
+    answer: dict[str, Any] = {"schema": await formatted(call, schema)}
+    if call.request.query.get("referenceFormat") == "qualified" and schema.references:
+        context = context_of(schema.subject)
+        answer["references"] = [
+            msgspec.structs.replace(each, subject=qualified(context, each.subject)) for each in schema.references
+        ]
+    wanted = call.request.values("findTags")
+    if wanted:
+        answer["schemaTags"] = [
+            {"schemaEntity": {"entityPath": path, "entityType": None}, "tags": tags}
+            for path, tags in ((schema.metadata or {}).get("tags") or {}).items()
+            if "*" in wanted or not {*wanted}.isdisjoint(tags)
+        ]
+    return answer
 
 
 def visible(found: list[StoredSchema], *, deleted: bool) -> list[StoredSchema]:

@@ -12,17 +12,17 @@ from headrace.schemas.stored import StoredSchema
 @operation("POST", "/compatibility/subjects/{subject}/versions/{version}", needs=READ_SUBJECT)
 async def test_with_version(call: RegistryCall) -> RegistryReply:
     """Compare with one version, by the level of the subject."""
-    return await _test(call, [call.machine.version(call.subject, call.version)], is_single=True)
+    return await _test(call, [call.machine.version(call.read_subject, call.version)], is_single=True)
 
 
 @operation("POST", "/compatibility/subjects/{subject}/versions", needs=READ_SUBJECT)
 async def test_with_all(call: RegistryCall) -> RegistryReply:
     """Compare with the versions that a registration would be compared with."""
-    return await _test(call, [*call.machine.versions(call.subject).values()], is_single=False)
+    return await _test(call, [*call.machine.versions(call.read_subject).values()], is_single=False)
 
 
 async def _test(call: RegistryCall, versions: list[StoredSchema], *, is_single: bool) -> RegistryReply:
-    subject, machine = call.subject, call.machine
+    subject, machine = call.read_subject, call.machine
     wanted = call.request.read(SchemaBody).stored(subject)
     config = machine.effective_config(subject)
     try:

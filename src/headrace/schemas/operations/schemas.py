@@ -1,7 +1,7 @@
 """Schemas by id and GUID, across subjects."""
 
 from headrace.schemas.errors import SchemaNotFound
-from headrace.schemas.operations.answers import formatted, full_answer, newest, text_answer, visible
+from headrace.schemas.operations.answers import asked_for, formatted, full_answer, newest, text_answer, visible
 from headrace.schemas.operations.subjects import listed
 from headrace.schemas.operations.table import LIST_SUBJECTS, RegistryCall, operation
 from headrace.schemas.parsed import SCHEMA_TYPES
@@ -13,13 +13,21 @@ from headrace.schemas.subjects import context_of, qualified
 @operation("GET", "/schemas", needs=LIST_SUBJECTS)
 async def list_schemas(call: RegistryCall) -> RegistryReply:
     found: list[StoredSchema] = []
-    for subject in listed(call):
+    kind = call.request.query.get("ruleType", "").upper()
+    for subject in listed(call, aliases=call.request.flag("aliases")):
         if call.request.flag("latestOnly"):
             latest = newest(call.machine, subject)
             found += [] if latest is None else [latest]
         else:
             found += call.machine.versions(subject, deleted=call.request.flag("deleted")).values()
+    if kind:
+        found = [each for each in found if _has_rule(each, kind)]
     return reply([full_answer(each) for each in call.page(found)])
+
+
+def _has_rule(schema: StoredSchema, kind: str) -> bool:
+    rules = [rule for each in (schema.rule_set or {}).values() if isinstance(each, list) for rule in each]
+    return any(isinstance(rule, dict) and str(rule.get("type", "")).upper() == kind for rule in rules)
 
 
 @operation("GET", "/schemas/types", needs=LIST_SUBJECTS)
@@ -30,7 +38,7 @@ async def list_types(_: RegistryCall) -> RegistryReply:
 @operation("GET", "/schemas/ids/{id}", needs=LIST_SUBJECTS)
 async def show_id(call: RegistryCall) -> RegistryReply:
     found = _with_id(call)[0]
-    answer = text_answer(found, await formatted(call, found)) | {"guid": found.md5}
+    answer = text_answer(found) | await asked_for(call, found) | {"guid": found.md5}
     if call.request.query.get("subject"):
         answer |= {"subject": found.subject, "version": found.version}
     if call.request.flag("fetchMaxId"):
@@ -40,7 +48,7 @@ async def show_id(call: RegistryCall) -> RegistryReply:
 
 @operation("GET", "/schemas/ids/{id}/schema", needs=LIST_SUBJECTS)
 async def show_id_text(call: RegistryCall) -> RegistryReply:
-    return RegistryReply(200, _with_id(call)[0].schema.encode())
+    return RegistryReply(200, (await formatted(call, _with_id(call)[0])).encode())
 
 
 @operation("GET", "/schemas/ids/{id}/subjects", needs=LIST_SUBJECTS)
@@ -59,7 +67,7 @@ async def show_id_versions(call: RegistryCall) -> RegistryReply:
 @operation("GET", "/schemas/guids/{guid}", needs=LIST_SUBJECTS)
 async def show_guid(call: RegistryCall) -> RegistryReply:
     found = _with_guid(call)[0]
-    return reply(text_answer(found, await formatted(call, found)) | {"guid": found.md5})
+    return reply(text_answer(found) | await asked_for(call, found) | {"guid": found.md5})
 
 
 @operation("GET", "/schemas/guids/{guid}/ids", needs=LIST_SUBJECTS)

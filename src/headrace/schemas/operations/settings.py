@@ -1,9 +1,11 @@
 """Settings of compatibility and modes: global, of a context, of a subject."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from headrace.coordinator.machine import InternalRecord, Outcome
 from headrace.schemas.compatibility import COMPATIBILITY_LEVELS, DEFAULT_LEVEL
 from headrace.schemas.errors import ConfigNotFound, InvalidLevel, InvalidMode, ModeNotFound
 from headrace.schemas.machine import MODES
@@ -17,6 +19,9 @@ from headrace.schemas.operations.table import (
 )
 from headrace.schemas.requests import RegistryReply, reply
 from headrace.schemas.stored import StoredConfig
+from headrace.schemas.subjects import name_of
+
+POLICIES = ("STRICT", "LENIENT")
 
 
 class ConfigBody(msgspec.Struct, rename="camel"):
@@ -80,6 +85,9 @@ async def _set_config(call: RegistryCall) -> RegistryReply:
         raise InvalidLevel(
             f"Invalid compatibility level. Valid values are {', '.join(each.lower() for each in COMPATIBILITY_LEVELS)}"
         )
+    policy = None if body.compatibility_policy is None else body.compatibility_policy.upper()
+    if policy is not None and policy not in POLICIES:
+        raise InvalidLevel(f"Invalid compatibility policy. Valid values are {', '.join(POLICIES)}")
     given = {
         name: value
         for name, value in msgspec.structs.asdict(body).items()
@@ -87,6 +95,8 @@ async def _set_config(call: RegistryCall) -> RegistryReply:
     }
     if level is not None:
         given["compatibility_level"] = level
+    if policy is not None:
+        given["compatibility_policy"] = policy
     before = call.machine.config(scope) or StoredConfig()
     config = msgspec.structs.replace(before, subject=scope, **given)
     await call.commit(lambda: call.machine.set_config(scope, config))
@@ -141,6 +151,8 @@ async def _set_mode(call: RegistryCall) -> RegistryReply:
     mode, scope, force = call.request.read(ModeBody).mode.upper(), call.scope, call.request.flag("force")
     if mode not in MODES:
         raise InvalidMode(f"Invalid mode. Valid values are {', '.join(each.lower() for each in MODES)}")
+    if mode == "FORWARD" and scope is not None:
+        raise InvalidMode("Forward mode only supported on global level")
     await call.commit(lambda: call.machine.set_mode(scope, mode, force=force))
     return reply({"mode": mode})
 
@@ -149,7 +161,7 @@ async def _set_mode(call: RegistryCall) -> RegistryReply:
 async def delete_mode(call: RegistryCall) -> RegistryReply:
     scope = call.scope
     before = call.machine.mode(scope) or "READWRITE"
-    await call.commit(lambda: call.machine.set_mode(scope, None, force=True))
+    await call.commit(_deletion_of_mode(call, scope))
     return reply({"mode": before})
 
 
@@ -159,5 +171,13 @@ async def delete_subject_mode(call: RegistryCall) -> RegistryReply:
     before = call.machine.mode(scope)
     if before is None:
         raise ModeNotFound(f"Subject '{scope}' does not have subject-level mode configured")
-    await call.commit(lambda: call.machine.set_mode(scope, None, force=True))
+    await call.commit(_deletion_of_mode(call, scope))
     return reply({"mode": before})
+
+
+def _deletion_of_mode(call: RegistryCall, scope: str | None) -> Callable[[], Outcome[InternalRecord, None]]:
+    """With `recursive`, the modes of all subjects of a context, too."""
+    is_context = scope is None or not name_of(scope)
+    if call.request.flag("recursive") and is_context:
+        return lambda: call.machine.delete_modes(scope)
+    return lambda: call.machine.set_mode(scope, None, force=True)

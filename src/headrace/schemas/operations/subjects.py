@@ -1,7 +1,7 @@
 """Subjects and contexts: list and delete."""
 
 from headrace.schemas.errors import ContextNotEmpty, SchemaNotFound, SubjectNotFound, SubjectSoftDeleted
-from headrace.schemas.operations.answers import full_answer
+from headrace.schemas.operations.answers import formatted, full_answer
 from headrace.schemas.operations.table import (
     ALTER_REGISTRY,
     DELETE_SUBJECT,
@@ -14,8 +14,11 @@ from headrace.schemas.requests import RegistryReply, reply
 from headrace.schemas.subjects import context_of, qualified
 
 
-def listed(call: RegistryCall) -> list[str]:
-    """The subjects that a list asks for, without those that the caller may not see."""
+def listed(call: RegistryCall, *, aliases: bool = False) -> list[str]:
+    """The subjects that a list asks for, without those that the caller may not see.
+
+    With `aliases` also those that subjects of the prefix are aliases of.
+    """
     request = call.request
     deleted_only = request.flag("deletedOnly")
     prefix = request.query.get("subjectPrefix", "")
@@ -23,11 +26,12 @@ def listed(call: RegistryCall) -> list[str]:
         prefix = prefix[3:]
     else:
         prefix = qualified(call.context, prefix)
+    meant = call.machine.aliased(prefix) if aliases else ()
     found = []
     for subject in call.machine.subjects():
         left = call.machine.versions(subject)
         is_wanted = not left if deleted_only else bool(left) or request.flag("deleted")
-        if is_wanted and subject.startswith(prefix) and call.shows(subject):
+        if is_wanted and (subject.startswith(prefix) or subject in meant) and call.shows(subject):
             found.append(subject)
     return found
 
@@ -53,19 +57,20 @@ async def delete_subject(call: RegistryCall) -> RegistryReply:
 async def show_by_metadata(call: RegistryCall) -> RegistryReply:
     """The newest version with these properties in its metadata."""
     request = call.request
-    keys, values = request.query.get("key", ""), request.query.get("value", "")
-    found = call.machine.known_versions(call.subject, deleted=request.flag("deleted"))
+    wanted = dict(zip(request.values("key"), request.values("value"), strict=False))
+    found = call.machine.known_versions(call.read_subject, deleted=request.flag("deleted"))
     for number in sorted(found, reverse=True):
         properties = (found[number].metadata or {}).get("properties") or {}
-        if properties.get(keys) == values:
-            return reply(full_answer(found[number]))
+        if wanted.items() <= properties.items():
+            return reply(full_answer(found[number]) | {"schema": await formatted(call, found[number])})
     raise SchemaNotFound("Schema not found")
 
 
 @operation("GET", "/contexts", needs=LIST_SUBJECTS)
 async def list_contexts(call: RegistryCall) -> RegistryReply:
     shown = {context_of(each) for each in call.machine.subjects() if call.shows(each)}
-    return reply(call.page(sorted({".", *shown})))
+    prefix = call.request.query.get("contextPrefix", "").strip(":")
+    return reply(call.page(sorted(each for each in {".", *shown} if each.startswith(prefix))))
 
 
 @operation("DELETE", "/contexts/{context}", needs=ALTER_REGISTRY)

@@ -16,7 +16,7 @@ from headrace.schemas.checker import SchemaChecker
 from headrace.schemas.errors import InvalidVersion
 from headrace.schemas.machine import LATEST, SchemaMachine
 from headrace.schemas.requests import RegistryReply, RegistryRequest, UnknownRoute
-from headrace.schemas.subjects import DEFAULT_CONTEXT, check_subject, qualified
+from headrace.schemas.subjects import DEFAULT_CONTEXT, check_subject, context_of, qualified
 
 A = TypeVar("A")
 
@@ -54,10 +54,21 @@ class RegistryCall:
     commit: "CommitChange"
     shows: Callable[[str], bool]
     """Whether the caller may see a subject."""
+    cluster_id: str = ""
 
     @property
     def subject(self) -> str:
         return check_subject(qualified(self.context, self.names["subject"]))
+
+    @property
+    def read_subject(self) -> str:
+        """The subject that a read is about: if its settings name an alias, that one, if the caller may see it."""
+        subject = self.subject
+        config = self.machine.config(subject)
+        if config is None or not config.alias:
+            return subject
+        meant = check_subject(qualified(context_of(subject), config.alias))
+        return meant if self.shows(meant) else subject
 
     @property
     def scope(self) -> str | None:

@@ -18,7 +18,7 @@ from headrace.schemas.errors import (
     VersionSoftDeleted,
 )
 from headrace.schemas.machine import LATEST, SubjectState
-from headrace.schemas.operations.answers import formatted, full_answer
+from headrace.schemas.operations.answers import asked_for, formatted, full_answer
 from headrace.schemas.operations.table import (
     DELETE_SUBJECT,
     READ_SUBJECT,
@@ -61,7 +61,7 @@ class SchemaBody(msgspec.Struct, rename="camel"):
 async def list_versions(call: RegistryCall) -> RegistryReply:
     request = call.request
     is_deleted_only = request.flag("deletedOnly")
-    found = call.machine.known_versions(call.subject, deleted=request.flag("deleted") or is_deleted_only)
+    found = call.machine.known_versions(call.read_subject, deleted=request.flag("deleted") or is_deleted_only)
     numbers = [
         -number if each.deleted and request.flag("deletedAsNegative") else number
         for number, each in found.items()
@@ -72,33 +72,37 @@ async def list_versions(call: RegistryCall) -> RegistryReply:
 
 @operation("GET", "/subjects/{subject}/versions/{version}", needs=READ_SUBJECT)
 async def show_version(call: RegistryCall) -> RegistryReply:
-    found = call.machine.version(call.subject, call.version, deleted=call.request.flag("deleted"))
-    return reply(full_answer(found) | {"schema": await formatted(call, found)})
+    found = call.machine.version(call.read_subject, call.version, deleted=call.request.flag("deleted"))
+    return reply(full_answer(found) | await asked_for(call, found))
 
 
 @operation("GET", "/subjects/{subject}/versions/{version}/schema", needs=READ_SUBJECT)
 async def show_text(call: RegistryCall) -> RegistryReply:
-    found = call.machine.version(call.subject, call.version, deleted=call.request.flag("deleted"))
-    return RegistryReply(200, found.schema.encode())
+    found = call.machine.version(call.read_subject, call.version, deleted=call.request.flag("deleted"))
+    return RegistryReply(200, (await formatted(call, found)).encode())
 
 
 @operation("GET", "/subjects/{subject}/versions/{version}/referencedby", needs=READ_SUBJECT)
 async def show_referrers(call: RegistryCall) -> RegistryReply:
-    found = call.machine.version(call.subject, call.version, deleted=True)
-    users = call.machine.referenced_by(call.subject, found.version, deleted=call.request.flag("deleted"))
+    found = call.machine.version(call.read_subject, call.version, deleted=True)
+    users = call.machine.referenced_by(call.read_subject, found.version, deleted=call.request.flag("deleted"))
     return reply(call.page(sorted({each.id for each in users})))
 
 
 @operation("POST", "/subjects/{subject}/versions", needs=WRITE_SUBJECT)
 async def register(call: RegistryCall) -> RegistryReply:
-    wanted = call.request.read(SchemaBody).stored(call.subject)
+    stored = await register_version(call, call.request.read(SchemaBody).stored(call.subject))
+    answer = full_answer(stored) | {"schema": await formatted(call, stored)}
+    return reply({key: answer[key] for key in ("id", "version", "guid")} | _type_and_text(answer))
+
+
+async def register_version(call: RegistryCall, wanted: StoredSchema) -> StoredSchema:
+    """Register a schema, again if others register one of the same subject meanwhile."""
     for _ in range(MAX_TRIES):
         try:
-            stored = await _register(call, wanted)
+            return await _register(call, wanted)
         except SchemasChanged:
             continue
-        answer = full_answer(stored)
-        return reply({key: answer[key] for key in ("id", "version", "guid")} | _type_and_text(answer))
     raise SchemasChanged("others register schemas of this subject at the same time: try again")
 
 
@@ -209,7 +213,7 @@ def _property(schema: StoredSchema, name: str) -> object:
 @operation("POST", "/subjects/{subject}", needs=READ_SUBJECT)
 async def look_up(call: RegistryCall) -> RegistryReply:
     """The version that is this schema."""
-    subject, is_deleted = call.subject, call.request.flag("deleted")
+    subject, is_deleted = call.read_subject, call.request.flag("deleted")
     call.machine.known_versions(subject, deleted=is_deleted)
     wanted = call.request.read(SchemaBody).stored(subject)
     config = call.machine.effective_config(subject)
@@ -223,7 +227,7 @@ async def look_up(call: RegistryCall) -> RegistryReply:
     found = await _same_text(call, versions, wanted, parsed)
     if found is None:
         raise SchemaNotFound("Schema not found")
-    return reply(full_answer(found))
+    return reply(full_answer(found) | await asked_for(call, found))
 
 
 async def _same_text(

@@ -1,6 +1,7 @@
 """Finds the messages and enums that the fields of .proto files name, in the scopes of Protobuf. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 from headrace.schemas.errors import InvalidSchema
@@ -55,6 +56,33 @@ def resolve_proto(file: ProtoFile, references: Mapping[str, ProtoFile]) -> Proto
             for each_field in type_.fields:
                 _check_field(schema, each_field, name, has_provided)
     return schema
+
+
+def with_full_names(schema: ProtobufSchema) -> ProtoFile:
+    """A copy of the file in which types are named in full, as in a compiled one."""
+    file = deepcopy(schema.file)
+
+    def full(name: str, scope: str) -> str:
+        found = schema.find(name, scope)
+        return f".{found}" if found else name
+
+    def rename(fields: Iterable[ProtoField], scope: str) -> None:
+        for each in fields:
+            found = schema.types.get(full(each.type, scope)[1:])
+            if each.type not in SCALARS and not (isinstance(found, ProtoMessage) and found.is_group):
+                each.type = full(each.type, scope)
+
+    for scope, holder in ((file.package, file), *file.types()):
+        if isinstance(holder, ProtoMessage):
+            rename(holder.fields, scope)
+        if not isinstance(holder, ProtoEnum):
+            for extend in holder.extends:
+                extend.message = full(extend.message, scope)
+                rename(extend.fields, scope)
+    for service in file.services:
+        for method in service.methods:
+            method.request, method.response = full(method.request, file.package), full(method.response, file.package)
+    return file
 
 
 def is_enum(schema: ProtobufSchema, name: str, scope: str) -> bool:
