@@ -1,5 +1,6 @@
 """The schema registry of real brokers, as clients of Confluent's registry use it."""
 
+import base64
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
