@@ -16,7 +16,7 @@ from headrace.version import version
 _AGE_PER_PARTITION_MS = 0.2
 
 
-class PartitionSums(NamedTuple):
+class HostedSums(NamedTuple):
     replicas: int = 0
     leaders: int = 0
     size_bytes: int = 0
@@ -38,7 +38,7 @@ class LocalTotals:
         self.requests_per_s = 0.0
         self.cpu_percent: float | None = None
         self.full_in_s: float | None = None
-        self._sums = PartitionSums()
+        self._sums = HostedSums()
         self._summed_ms = 0.0
 
     async def current(self, *, groups: int, queues: int, open_transactions: int) -> BrokerTotals:
@@ -64,7 +64,7 @@ class LocalTotals:
             loop_lag_ms=None if self.loop_lag_s is None else self.loop_lag_s() * 1000,
         )
 
-    async def _partition_sums(self) -> PartitionSums:
+    async def _partition_sums(self) -> HostedSums:
         """The sums over all partitions: of some thousands they are used for a few seconds."""
         now_ms, sums = self._clock.monotonic_ms(), self._sums
         if now_ms < self._summed_ms + sums.replicas * _AGE_PER_PARTITION_MS:
@@ -76,7 +76,7 @@ class LocalTotals:
             if partition.is_leader:
                 leaders += 1
                 under_min_isr += partition.in_sync_count < partition.settings.min_insync_replicas
-        self._sums, self._summed_ms = PartitionSums(replicas, leaders, size_bytes, under_min_isr), now_ms
+        self._sums, self._summed_ms = HostedSums(replicas, leaders, size_bytes, under_min_isr), now_ms
         return self._sums
 
     def _from_system(self) -> tuple[ProcessStat, DiskStat | None]:
