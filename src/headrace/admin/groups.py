@@ -10,7 +10,7 @@ from headrace.admin.errors import AdminError, check_kafka
 from headrace.admin.group_reset import ResetRequest, reset
 from headrace.admin.history import HistoryView, history_of
 from headrace.admin.kafka_requests import GROUP, coordinated, patiently
-from headrace.admin.pages import Listing, Page, PageQuery
+from headrace.admin.pages import AT_ONCE, Listing, Page, PageQuery
 from headrace.admin.routes import (
     DELETE_GROUP,
     DESCRIBE_GROUP,
@@ -22,6 +22,7 @@ from headrace.admin.routes import (
 )
 from headrace.admin.topics import known_offset
 from headrace.model.acls import ResourceType
+from headrace.monitor.loop_slices import sliced
 from headrace.monitor.snapshots import GroupDetail, GroupStat, SharePartitionStat
 from headrace.protocol.codec import make
 
@@ -130,7 +131,7 @@ async def list_groups(request: AdminRequest) -> AdminReply:
     query = request.query(GroupQuery)
     shown = [
         each
-        for each in await request.services.monitor.groups()
+        async for each in sliced(await request.services.monitor.groups(), AT_ONCE)
         if query.type in ("", each.kind)
         and query.state.casefold() in ("", each.state.casefold())
         and request.shows(ResourceType.GROUP, each.group)

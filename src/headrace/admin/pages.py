@@ -14,6 +14,8 @@ from msgspec import Meta
 from headrace.admin.errors import AdminError
 
 MAX_PER_PAGE = 500
+AT_ONCE = 500
+"""Items of a list that are filtered between two looks at the clock."""
 _MAX_SEARCH_CHARACTERS = 256
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -75,10 +77,14 @@ class Listing(Generic[S, T]):
             known = ", ".join(sorted(self._values))
             raise AdminError(400, "invalid_request", f"this list has no field {by} to sort by, but {known}")
         ordered = sorted(items, key=self._name)
-        known_items = [each for each in ordered if value_of(each) is not None]
-        unknown = [each for each in ordered if value_of(each) is None]
+        if by == self._default and not is_descending:
+            return ordered
+        values = [*map(value_of, ordered)]
+        places = [at for at, value in enumerate(values) if value is not None]
         try:
-            known_items.sort(key=value_of, reverse=is_descending)
+            places.sort(key=values.__getitem__, reverse=is_descending)
         except TypeError:
             raise AdminError(400, "invalid_request", f"this list cannot be sorted by {by}") from None
-        return known_items + unknown
+        if len(places) < len(values):
+            places += [at for at, value in enumerate(values) if value is None]
+        return [ordered[at] for at in places]

@@ -11,7 +11,7 @@ from headrace.admin import settings
 from headrace.admin.errors import AdminError, check_kafka
 from headrace.admin.history import HistoryView, history_of
 from headrace.admin.kafka_requests import ask, topic_image
-from headrace.admin.pages import Listing, Page, PageQuery
+from headrace.admin.pages import AT_ONCE, Listing, Page, PageQuery
 from headrace.admin.routes import (
     ALTER_TOPIC,
     ALTER_TOPIC_CONFIGS,
@@ -26,6 +26,7 @@ from headrace.admin.routes import (
 )
 from headrace.admin.settings import ChangedSettings, SettingChanges, SettingEntry
 from headrace.model.acls import ResourceType
+from headrace.monitor.loop_slices import sliced
 from headrace.monitor.snapshots import UNKNOWN_OFFSET, PartitionStat, TopicStat
 from headrace.protocol.codec import make
 from headrace.protocol.units import from_ms
@@ -153,7 +154,7 @@ async def list_topics(request: AdminRequest) -> AdminReply:
     query = request.query(TopicQuery)
     shown = [
         each
-        for each in await request.services.monitor.topics()
+        async for each in sliced(await request.services.monitor.topics(), AT_ONCE)
         if (query.internal or not each.is_internal)
         and (query.queues or not each.is_queue)
         and request.shows(ResourceType.TOPIC, each.name)

@@ -5,6 +5,7 @@ broker without an answer leaves a gap: its partitions count as unknown, its grou
 queues have no counts.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import nlargest
 from typing import TypeVar
@@ -46,11 +47,13 @@ class TopicReaders:
 
     def __init__(self, groups: Iterable[GroupStat] = ()) -> None:
         self._by_topic: dict[str, tuple[int, int | None, float | None]] = {}
+        self._groups: defaultdict[str, list[GroupStat]] = defaultdict(list)
         for group in groups:
             self.add(group)
 
     def add(self, group: GroupStat) -> None:
         for lag in group.topics:
+            self._groups[lag.topic].append(group)
             count, messages, seconds = self._by_topic.get(lag.topic, _NO_READERS)
             self._by_topic[lag.topic] = (
                 count + 1,
@@ -60,6 +63,10 @@ class TopicReaders:
 
     def of(self, topic: str) -> tuple[int, int | None, float | None]:
         return self._by_topic.get(topic, _NO_READERS)
+
+    def groups(self, topic: str) -> list[GroupStat]:
+        """The groups that read a topic, in the order in which they were added."""
+        return self._groups.get(topic, [])
 
 
 _NO_READERS = (0, None, None)
@@ -136,11 +143,6 @@ def topic_partitions(topic: TopicImage, answered: Iterable[PartitionStat]) -> li
         or PartitionStat(topic.name, index, state.leader, state.leader_epoch, state.replicas, state.isr)
         for index, state in enumerate(topic.partitions)
     ]
-
-
-def reads(group: GroupStat, topic: str) -> bool:
-    """Whether a group has committed offsets in a topic."""
-    return any(lag.topic == topic for lag in group.topics)
 
 
 def topic_groups(groups: Iterable[GroupStat], topic: str) -> Iterator[TopicGroup]:

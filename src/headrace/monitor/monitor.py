@@ -201,7 +201,7 @@ class Monitor:
         asked = await asyncio.gather(*(self._ask_topic(broker, name) for broker in sorted(brokers)))
         led = [self._own.view.topic(name), *asked]
         partitions = [partition for each in led for partition in each.partitions]
-        groups = [group async for group in sliced(await self.groups(), 1_000) if merge.reads(group, name)]
+        groups = (await self._readers_of(await self.groups())).groups(name)
         summed = merge.TopicMerge(self._metadata.image, is_queue, merge.TopicReaders(groups))
         stat = merge.topic_stat(summed, topic, partitions, [each.rates for each in led])
         return TopicDetail(stat, merge.topic_partitions(topic, partitions), list(merge.topic_groups(groups, name)))
