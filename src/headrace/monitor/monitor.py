@@ -9,13 +9,14 @@ the first look in a while. One topic or group by name is always current.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from headrace.model.errors import HeadraceError
 from headrace.model.ids import BrokerId, TopicName
+from headrace.model.image import ClusterImage, TopicImage
 from headrace.monitor import merge
 from headrace.monitor.cached import Cached
 from headrace.monitor.calls import (
@@ -71,6 +72,7 @@ class Monitor:
         self._worst: tuple[list[GroupStat], list[GroupStat]] = [], []
         """The groups that are farthest behind, of those that they were found among."""
         self._counts: merge.TopicCounts | None = None
+        self._ordered: tuple[Mapping[TopicName, TopicImage], list[TopicImage]] = {}, []
         self._brokers: Cached[BrokerStat] = Cached(self._gather_brokers, clock, _MAX_AGE_MS)
         self._topics = Cached(self._merge_topics, clock, _MAX_AGE_MS)
         self._groups = Cached(self._merge_groups, clock, _MAX_AGE_MS)
@@ -181,7 +183,13 @@ class Monitor:
         summed = merge.TopicMerge(image, is_queue, await self._readers_of(groups))
         async for row in sliced(led):
             summed.add(row)
-        return [summed.stat(topic) async for _, topic in sliced(sorted(image.topics.items()))]
+        return [summed.stat(topic) async for topic in sliced(self._by_name(image))]
+
+    def _by_name(self, image: ClusterImage) -> list[TopicImage]:
+        """The topics in the order of their names, sorted once for an image."""
+        if self._ordered[0] is not image.topics:
+            self._ordered = image.topics, sorted(image.topics.values(), key=lambda each: each.name)
+        return self._ordered[1]
 
     async def _readers_of(self, groups: list[GroupStat]) -> merge.TopicReaders:
         """The groups by topic: thousands of groups are used for longer than the topics."""
