@@ -15,6 +15,13 @@ EXPECTED = {
     "orders_handler.py": ['posting {"bill":"tea"}', 'posting {"bill":"cake"}', "because of Reject: an order without"],
     "exactly_once.py": ["300 words"],
     "asyncio_client.py": ["{'number': 9}"],
+    "typed_messages.py": [
+        "booked tea 2.5 EUR",
+        "booked cake 3.0 GBP",
+        "not sent: the value does not fit version 2 of example.sales-value: price: 'dear'",
+        "not registered: 40901",
+        "dead letter because of InvalidMessage: ",
+    ],
     "queue_worker.py": [
         "mail to alice at attempt 1",
         "mail to bob at attempt 2",

@@ -16,6 +16,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 import headrace.aio
 from headrace import Client, InvalidMessage, Outgoing, SchemaFailed
 from headrace.testing import Broker
+from headrace.testing.etcd import free_port
 from tests.waiting import until
 
 
@@ -270,6 +271,13 @@ def test_asyncio(served: Broker, topic: str) -> None:
     asyncio.run(run())
 
 
+def test_a_broker_that_does_not_answer_is_passed_over(served: Broker, topic: str) -> None:
+    addresses = f"http://127.0.0.1:{free_port()},{served.http_url}"
+    with Client(served.bootstrap, http=addresses) as client:
+        assert client.schemas.register(topic, Order).version == 1
+        assert client.schemas.latest(topic).version == 1
+
+
 def test_a_secured_broker(topic: str) -> None:
     with (
         Broker(tls=True, users={"alice": "correct horse"}) as broker,
@@ -278,6 +286,8 @@ def test_a_secured_broker(topic: str) -> None:
         client.publish(topic, OrderStruct(1, "tea"), schema=f"{topic}-value")
         (message,) = client.replay(topic, type=OrderStruct)
         assert message.value == OrderStruct(1, "tea")
+        with pytest.raises(SchemaFailed, match="not found"):
+            client.schemas.latest(f"{topic}-key")
 
 
 def test_decimals_and_times_come_back(client: Client, topic: str) -> None:

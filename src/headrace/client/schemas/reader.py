@@ -26,7 +26,7 @@ class ValueReader:
         if data is None:
             return None
         try:
-            frame = _frame(data, headers)
+            frame = _frame(data, tuple(headers))
             if frame is not None:
                 return self._by_schema(frame)
             return self._message(data) if is_protobuf(self._kind) else of_json(data, self._kind)
@@ -51,7 +51,7 @@ class ValueReader:
             raise InvalidPayload(f"the value is no {self._kind.__name__}: {error}") from None
 
 
-def _frame(data: bytes, headers: Iterable[Header]) -> FramedPayload | None:
+def _frame(data: bytes, headers: tuple[Header, ...]) -> FramedPayload | None:
     """The frame of a value; None if it has none, and is JSON or else not readable."""
     has_header = any(name == VALUE_HEADER for name, _ in headers)
     if not has_header and (not data or data[0] > _MAX_MAGIC):

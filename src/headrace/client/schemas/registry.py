@@ -80,7 +80,7 @@ class RegistryCalls:
 
 
 def _refused(error: ApiRefused) -> Exception:
-    if error.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+    if error.status == HTTPStatus.UNAUTHORIZED:
         return NotAuthenticated(f"the schema registry refuses the user: {error}")
     return SchemaFailed(str(error), code=error.code)
 
