@@ -7,7 +7,7 @@
 | local timestamp | datetime without a time zone | ISO 8601, or the number |
 | decimal | Decimal, int | text or a number |
 | uuid | UUID | text |
-| union | the first branch that fits | or `{"branch": value}`, as Avro's own JSON has it |
+| union | the branch of the same type, or the first that fits | or `{"branch": value}`, as Avro has it |
 
 Unknown fields are an error: they would be lost without a word.
 """
@@ -217,6 +217,25 @@ def _logical(type_: AvroSchemaType, plain: Fit) -> Fit:
     return plain
 
 
+def _distance(branch: AvroSchemaType, kind: type) -> int:
+    """How far a branch of a union is from a Python type: 0 if they are the same, so that no value changes its type."""
+    if "logicalType" in branch.properties:
+        return int(issubclass(kind, bool | int | float | str | bytes | Mapping) or kind is type(None))
+    for python, kinds in _NATURAL:
+        if issubclass(kind, python):
+            return kinds.index(branch.kind) if branch.kind in kinds else len(kinds)
+    return 1
+
+
+_NATURAL: Final[tuple[tuple[type, tuple[str, ...]], ...]] = (
+    (bool, ("boolean",)),
+    (int, ("int", "long")),
+    (float, ("double", "float")),
+    (str, ("string",)),
+    (bytes, ("bytes",)),
+)
+
+
 class _Fits:
     """Makes a function for each type; that of a record is made once, so that recursion ends."""
 
@@ -242,10 +261,15 @@ class _Fits:
     def _union(self, type_: AvroSchemaType) -> Fit:
         branches = [(each.label, self.of(each)) for each in type_.branches]
         by_name = dict(branches)
+        orders: dict[type, list[tuple[str, Fit]]] = {}
 
         def fit(value: Any) -> Any:
             problem = None
-            for label, each in branches:
+            kind = type(value)
+            if kind not in orders:
+                places = sorted(range(len(branches)), key=lambda place: _distance(type_.branches[place], kind))
+                orders[kind] = [branches[place] for place in places]
+            for label, each in orders[kind]:
                 try:
                     found = each(value)
                 except InvalidPayload as error:

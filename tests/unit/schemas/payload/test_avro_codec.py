@@ -69,6 +69,24 @@ def test_logical_types_and_their_json(type_: Any, value: Any, as_json: str) -> N
     assert made.decode(made.encode(as_json)) == value
 
 
+@pytest.mark.parametrize(
+    ("branches", "value"),
+    [
+        (["float", "double"], 0.1),
+        (["double", "long"], 2**60 + 1),
+        (["bytes", "string"], "YWI="),
+        (["string", "bytes"], b"ab"),
+        (["string", {"type": "long", "logicalType": "timestamp-micros"}], datetime.datetime.now(datetime.UTC)),
+        ([{"type": "string", "logicalType": "uuid"}, "long"], 5),
+        ([{"type": "map", "values": "long"}, {"type": "array", "items": "long"}, "null"], [1]),
+    ],
+)
+def test_a_union_keeps_the_type_of_a_value(branches: list[Any], value: Any) -> None:
+    for each in (branches, branches[::-1]):
+        made = codec(each)
+        assert made.decode(made.encode(value)) == value
+
+
 def test_branches_of_a_union() -> None:
     made = codec(["null", "long", "string", ORDER])
     for value in (None, 3, "text"):
