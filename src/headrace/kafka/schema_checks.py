@@ -168,7 +168,7 @@ class SchemaChecks:
         return InvalidRecord(message, record_errors=tuple(problems[:_MAX_RECORD_ERRORS]))
 
     async def _problems(self, batch: CheckedBatch, rule: SchemaRule) -> list[RecordProblem]:
-        used = await self._read(batch, rule, lambda data: used_schemas(data, batch.header, rule))
+        used = await self._read(batch, lambda data: used_schemas(data, batch.header, rule), at_once=batch.is_small)
         codecs: Mapping[SchemaKey, SchemaCodec | str] = {}
         keys = {key for key, _ in used.schemas}
         if len(keys) > _MAX_SCHEMAS:
@@ -181,8 +181,8 @@ class SchemaChecks:
         usable = {key: each.codec for key, each in codecs.items() if not isinstance(each, str)}
         return await self._read(
             batch,
-            rule,
             lambda data: record_problems(data, batch.header, rule, refused, usable, time.thread_time),
+            at_once=batch.is_small and not rule.checks_payload,
         )
 
     async def _codec(self, key: SchemaKey) -> SchemaCodec | str:
@@ -218,9 +218,9 @@ class SchemaChecks:
                 refused[schema] = f"the schema {schema[0]} does not belong to the subject {subject}"
         return refused
 
-    async def _read(self, batch: CheckedBatch, rule: SchemaRule, read: Callable[[bytes], A]) -> A:
-        """Call `read` with the decompressed records, in a worker thread unless it takes no time."""
-        if batch.is_small and not rule.checks_payload:
+    async def _read(self, batch: CheckedBatch, read: Callable[[bytes], A], *, at_once: bool) -> A:
+        """Call `read` with the decompressed records, at once or in a worker thread."""
+        if at_once:
             return read(decompressed(batch.records, batch.header))
         async with self._room:
             return await asyncio.get_running_loop().run_in_executor(
