@@ -287,6 +287,26 @@ def test_the_setting_takes_effect_at_once_and_off_costs_nothing(
     assert produce(connection, topic, [b"anything"]).error_code == Error.none
 
 
+def test_a_damaged_batch_is_damaged_and_not_invalid(
+    broker: Broker, registry: RegistryClient, connection: raw_client.Connection
+) -> None:
+    topic = new_topic(broker, value_schema_validation="id")
+    number = registry.register(f"{topic}-value", ORDER)
+    for records in ([framed(number)], [b"bad"]):
+        assert produce(connection, topic, records, crc=1).error_code == Error.corrupt_message
+        assert produce(connection, topic, records, payload=b"\xff" * 30, crc=1).error_code == Error.corrupt_message
+    assert produce(connection, topic, [framed(number)], payload=b"\xff" * 30).error_code == Error.invalid_record
+
+
+def test_a_batch_has_a_limited_number_of_schemas(broker: Broker, connection: raw_client.Connection) -> None:
+    topic = new_topic(broker, value_schema_validation="payload")
+    answer = produce(connection, topic, [framed(SIX_DIGITS + each) for each in range(1000)])
+    assert (answer.error_code, len(answer.record_errors)) == (Error.invalid_record, 1000)
+    answer = produce(connection, topic, [framed(SIX_DIGITS + each) for each in range(1001)])
+    assert answer.error_code == Error.invalid_record
+    assert "1001 different schemas" in answer.error_message
+
+
 def test_refused_records_are_counted(broker: Broker, connection: raw_client.Connection) -> None:
     topic = new_topic(broker, value_schema_validation="id")
     assert produce(connection, topic, [b"a", b"b"]).error_code == Error.invalid_record

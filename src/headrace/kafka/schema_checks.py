@@ -156,27 +156,30 @@ class SchemaChecks:
             problems = sorted(each for part in found for each in part)
             if not problems:
                 return None
-            check_batch(batch.records)
         except HeadraceError as error:
-            return error
+            return _damage(batch) or error
         count = len({index for index, _ in problems})
-        traffic = batch.partition.traffic
-        if traffic is not None:
-            traffic.schema_refusals += count
         first, reason = problems[0]
         message = f"{count} of {batch.header.record_count} records do not fit; record {first}: {reason}"
-        return InvalidRecord(message, record_errors=tuple(problems[:_MAX_RECORD_ERRORS]))
+        damage = _damage(batch)
+        if damage is None and (traffic := batch.partition.traffic) is not None:
+            traffic.schema_refusals += count
+        return damage or InvalidRecord(message, record_errors=tuple(problems[:_MAX_RECORD_ERRORS]))
 
     async def _problems(self, batch: CheckedBatch, rule: SchemaRule) -> list[RecordProblem]:
         used = await self._read(batch, lambda data: used_schemas(data, batch.header, rule), at_once=batch.is_small)
-        codecs: Mapping[SchemaKey, SchemaCodec | str] = {}
         keys = {key for key, _ in used.schemas}
         if len(keys) > _MAX_SCHEMAS:
-            raise InvalidRecord(f"the batch has {len(keys)} different schemas: send less than {_MAX_SCHEMAS} at a time")
-        if rule.checks_payload or rule.topic_subject is None:
-            codecs = dict(zip(keys, await asyncio.gather(*map(self._codec, keys)), strict=True))
+            raise InvalidRecord(f"the batch has {len(keys)} different schemas: send at most {_MAX_SCHEMAS} at a time")
+        codecs: dict[SchemaKey, SchemaCodec | str] = {}
+        if rule.topic_subject is None:
+            codecs = await self._codecs_for(keys)
         refused = await self._refused_schemas(rule, used.schemas, codecs)
-        if not refused and used.is_whole and not rule.checks_payload:
+        if rule.checks_payload:
+            accepted = {schema for schema in used.schemas if schema not in refused}
+            codecs = await self._codecs_for({key for key, _ in accepted})
+            refused |= {schema: why for schema in accepted if isinstance(why := codecs[schema[0]], str)}
+        elif not refused and used.is_whole:
             return []
         usable = {key: each.codec for key, each in codecs.items() if not isinstance(each, str)}
         return await self._read(
@@ -184,6 +187,9 @@ class SchemaChecks:
             lambda data: record_problems(data, batch.header, rule, refused, usable, time.thread_time),
             at_once=batch.is_small and not rule.checks_payload,
         )
+
+    async def _codecs_for(self, keys: set[SchemaKey]) -> dict[SchemaKey, SchemaCodec | str]:
+        return dict(zip(keys, await asyncio.gather(*map(self._codec, keys)), strict=True))
 
     async def _codec(self, key: SchemaKey) -> SchemaCodec | str:
         """The codec of a schema, or why there is none."""
@@ -198,24 +204,26 @@ class SchemaChecks:
     ) -> dict[UsedSchema, str]:
         """The schemas that do not belong to their subject, each with the reason."""
         refused: dict[UsedSchema, str] = {}
-        asked: list[tuple[UsedSchema, str]] = []
+        asked: dict[tuple[SchemaKey, str], list[UsedSchema]] = {}
         for schema in used:
-            codec = codecs.get(schema[0])
+            key, indexes = schema
+            codec = codecs.get(key)
             if isinstance(codec, str):
                 refused[schema] = codec
                 continue
             try:
-                subject = rule.topic_subject if codec is None else rule.subject_for(codec.schema, schema[1])
+                subject = rule.topic_subject if codec is None else rule.subject_for(codec.schema, indexes)
             except InvalidPayload as error:
                 refused[schema] = str(error)
                 continue
             assert subject is not None, "a rule without a subject has all codecs"
-            if not self._lookup.knows(_wanted(schema[0]), subject):
-                asked.append((schema, subject))
-        answers = await asyncio.gather(*(self._lookup.belongs(_wanted(key), subject) for (key, _), subject in asked))
-        for (schema, subject), is_member in zip(asked, answers, strict=True):
+            asked.setdefault((key, subject), []).append(schema)
+        unknown = [(key, subject) for key, subject in asked if not self._lookup.knows(_wanted(key), subject)]
+        answers = await asyncio.gather(*(self._lookup.belongs(_wanted(key), subject) for key, subject in unknown))
+        for (key, subject), is_member in zip(unknown, answers, strict=True):
             if not is_member:
-                refused[schema] = f"the schema {schema[0]} does not belong to the subject {subject}"
+                reason = f"the schema {key} does not belong to the subject {subject}"
+                refused |= dict.fromkeys(asked[key, subject], reason)
         return refused
 
     async def _read(self, batch: CheckedBatch, read: Callable[[bytes], A], *, at_once: bool) -> A:
@@ -226,6 +234,15 @@ class SchemaChecks:
             return await asyncio.get_running_loop().run_in_executor(
                 self._workers, lambda: read(decompressed(batch.records, batch.header))
             )
+
+
+def _damage(batch: CheckedBatch) -> HeadraceError | None:
+    """Why a batch that does not pass is not what its producer has sent; None if it is."""
+    try:
+        check_batch(batch.records)
+    except HeadraceError as error:
+        return error
+    return None
 
 
 def _wanted(key: SchemaKey) -> IdOrGuid:
