@@ -128,6 +128,8 @@ CONNECTING = {
         "delete s --yes",
         "config",
         "mode",
+        "export",
+        "import -",
     ],
     "txn": ["list", "describe x", "abort x --yes"],
     "cluster": [

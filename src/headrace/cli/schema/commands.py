@@ -202,3 +202,40 @@ def mode(
     from headrace.cli.schema.run import change_mode
 
     change_mode(bootstrap, http, subject, mode_, unset=unset, force=force)
+
+
+_Records = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A record in each line: key, tab, value. - is the terminal or a pipe.")
+]
+
+
+@schema_app.command("export")
+def export(file: _Records = Path("-"), http: _Http = "", bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
+    """Write all schemas with their ids, settings and modes to a file, as the records of the topic `_schemas`.
+
+    Example: `headrace schema export schemas.txt`
+    """
+    from headrace.cli.schema.run import export as work
+
+    work(bootstrap, http, file)
+
+
+@schema_app.command("import")
+def import_(
+    file: _Records,
+    force: Annotated[bool, typer.Option("--force", help="Also into subjects that have versions already.")] = False,
+    http: _Http = "",
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Take over the schemas of another registry with their ids and versions. It can be repeated.
+
+    The file has the records of the topic `_schemas`, of Headrace or of Confluent's registry.
+
+    Examples:
+
+    * `headrace schema export --bootstrap old:9092 | headrace schema import -`
+    * `kcat -b old:9092 -t _schemas -C -e -Z -K '\\t' | headrace schema import -`
+    """
+    from headrace.cli.schema.run import import_records as work
+
+    work(bootstrap, http, file, force=force)

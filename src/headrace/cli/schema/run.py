@@ -3,9 +3,10 @@
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from difflib import unified_diff
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 from urllib.parse import quote, urlencode
 
 import typer
@@ -13,6 +14,7 @@ import typer
 from headrace.cli.errors import BadArgument, CommandFailed
 from headrace.cli.http_api import HttpApi
 from headrace.cli.output import print_json, say, table
+from headrace.cli.schema.transfer import export_schemas, import_schemas, read_records
 
 _TYPES = {".avsc": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}
 _MAX_FILE_BYTES = 1024 * 1024
@@ -104,6 +106,29 @@ def change_config(bootstrap: str, http: str, subject: str, level: str, *, unset:
 def change_mode(bootstrap: str, http: str, subject: str, mode: str, *, unset: bool, force: bool) -> None:
     body = {"mode": mode.upper()} if mode else None
     _change(bootstrap, http, "mode", subject, body, unset=unset, query="?force=true" if force else "")
+
+
+def export(bootstrap: str, http: str, file: Path) -> None:
+    with _opened(file, "w") as sink:
+        count = export_schemas(_registry(bootstrap, http), sink)
+    say(f"{count} versions exported")
+
+
+def import_records(bootstrap: str, http: str, file: Path, *, force: bool) -> None:
+    with _opened(file, "r") as source:
+        machine = read_records(source)
+    count = import_schemas(_registry(bootstrap, http), machine, force=force)
+    print(f"{count} versions imported")
+
+
+def _opened(file: Path, mode: str) -> AbstractContextManager[TextIO]:
+    """A file, or standard input or output for `-`."""
+    if str(file) == "-":
+        return nullcontext(sys.stdin if mode == "r" else sys.stdout)
+    try:
+        return cast(TextIO, file.open(mode, encoding="utf-8"))
+    except OSError as error:
+        raise CommandFailed(f"{file} cannot be opened: {error.strerror}") from None
 
 
 def _change(

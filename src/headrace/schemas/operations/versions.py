@@ -135,7 +135,8 @@ def _copied(state: SubjectState) -> SubjectState:
 
 async def _parsed(call: RegistryCall, schema: StoredSchema) -> CheckedSchema:
     try:
-        return await call.checker.parse(call.machine, schema, is_new=True)
+        # An imported schema was valid where it comes from, perhaps before rules became stricter.
+        return await call.checker.parse(call.machine, schema, is_new=schema.id <= 0)
     except InvalidSchema as error:
         text = str(error)
         raise InvalidSchema(text if text.startswith("Invalid schema") else f"Invalid schema: {text}") from None
