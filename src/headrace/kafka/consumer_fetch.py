@@ -49,7 +49,10 @@ class FetchingConsumer:
 
     def _denied_topics(self, authorizer: Authorizer) -> Denied:
         peer = self._ctx.peer
-        granted = peer.grants.topics(READ_TOPIC, authorizer, peer.subject)
+        grants = peer.grants
+        if grants.given_by is not authorizer or grants.given_to is not peer.subject:
+            grants.renew(authorizer, peer.subject)
+        granted = grants.readable
         last: TopicKey | None = None
         for (topic, _), _ in self._plan.wanted:
             if topic is not last:

@@ -5,10 +5,10 @@ holds for one `Authorizer` and one `Subject`, compared by identity. A change of 
 new authorizer, another login a new subject: either empties it, so a revoked permission is gone at once. Denials are not
 cached: each is decided again, and reported to the audit log.
 
-There are at most `TOPICS_MAX` topics for each permission, since clients choose their names.
+There are at most `TOPICS_MAX` topics for each permission, since clients choose their names. The sets are plain
+attributes: to look one up by its permission takes as long as all the rest of a check, since hashing an enum is slow.
 """
 
-from headrace.kafka.permissions import Need
 from headrace.protocol.fast import TopicKey
 from headrace.security.authorizer import Authorizer
 from headrace.security.subject import Subject
@@ -17,25 +17,24 @@ TOPICS_MAX = 1024
 
 
 class TopicGrants:
-    __slots__ = ("_by_need", "_given_by", "_given_to")
+    __slots__ = ("given_by", "given_to", "readable", "writable")
 
     def __init__(self) -> None:
-        self._given_by: Authorizer | None = None
-        self._given_to: Subject | None = None
-        self._by_need: dict[Need, set[TopicKey]] = {}
+        self.given_by: Authorizer | None = None
+        self.given_to: Subject | None = None
+        self.readable: set[TopicKey] = set()
+        """The topics, by name or id, that the authorizer has allowed the subject to read; `add` adds others."""
+        self.writable: set[TopicKey] = set()
+        """The same for writing."""
 
-    def topics(self, need: Need, authorizer: Authorizer, subject: Subject) -> set[TopicKey]:
-        """Return the topics, by name or id, for which the authorizer has allowed it; `add` adds others."""
-        if self._given_by is not authorizer or self._given_to is not subject:
-            self._given_by, self._given_to = authorizer, subject
-            self._by_need = {}
-        topics = self._by_need.get(need)
-        if topics is None or len(topics) >= TOPICS_MAX:
-            topics = self._by_need[need] = set()
-        return topics
+    def renew(self, authorizer: Authorizer, subject: Subject) -> None:
+        """Call it unless the topics were given by this authorizer to this subject."""
+        self.given_by, self.given_to = authorizer, subject
+        self.readable, self.writable = set(), set()
 
     @staticmethod
     def add(topics: set[TopicKey], topic: TopicKey) -> None:
-        """Add a topic that the authorizer has allowed to the set that `topics` returned."""
-        if len(topics) < TOPICS_MAX:
-            topics.add(topic)
+        """Add a topic that the authorizer has allowed; if there are too many, all others are forgotten."""
+        if len(topics) >= TOPICS_MAX:
+            topics.clear()
+        topics.add(topic)

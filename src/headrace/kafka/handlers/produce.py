@@ -124,7 +124,11 @@ def _produce_allowed(ctx: Context, request: ProduceRequest, denied: Refused | No
 def _denied(ctx: Context, request: ProduceRequest, authorizer: Authorizer) -> Refused | None:
     """Return the partitions that the client may not write to, each with its error; None if it may write to all."""
     transactional_id = request.transactional_id
-    granted = ctx.peer.grants.topics(WRITE_TOPIC, authorizer, ctx.peer.subject)
+    peer = ctx.peer
+    grants = peer.grants
+    if grants.given_by is not authorizer or grants.given_to is not peer.subject:
+        grants.renew(authorizer, peer.subject)
+    granted = grants.writable
     if transactional_id is None:
         for topic, _ in request.topics:
             if topic not in granted:
