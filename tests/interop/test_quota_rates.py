@@ -49,11 +49,16 @@ def produce_confluent(bootstrap: str, client_id: str, topic: str, stop: threadin
 
 
 def produce_kafka_python(bootstrap: str, client_id: str, topic: str, stop: threading.Event, count: Count) -> None:
-    producer = KafkaProducer(
-        bootstrap_servers=bootstrap, client_id=client_id, batch_size=50_000, linger_ms=5, buffer_memory=1_000_000
-    )
+    producer = KafkaProducer(bootstrap_servers=bootstrap, client_id=client_id, batch_size=50_000, linger_ms=5)
+    room = threading.Semaphore(1000)
+
+    def delivered(_: Any) -> None:
+        room.release()
+        count(len(VALUE))
+
     while not stop.is_set():
-        producer.send(topic, VALUE).add_callback(lambda _: count(len(VALUE)))
+        if room.acquire(timeout=0.1):
+            producer.send(topic, VALUE).add_callback(delivered)
     producer.close(timeout=0)
 
 

@@ -344,11 +344,11 @@ class Connection(asyncio.BufferedProtocol):
             metered = metered_request(self._host.quotas, header, peer, self._host.services, len(frame))
         self._mark.request = context = Context(header, peer, self._host.services, metered)
         result = handler(context, read(frame, header))
-        if metered is not None:
+        if metered is not None and metered.is_timed:
             metered.pause()
-        if isinstance(result, CoroutineType):
-            if metered is not None:
+            if isinstance(result, CoroutineType):
                 result = metered.timed(result)
+        if isinstance(result, CoroutineType):
             if timer is not None:
                 slot.turn = timer.alone()
             self._state.block()
@@ -428,7 +428,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _await_answer(self, slot: AnswerSlot, context: Context, deferred: Deferred[Answer]) -> None:
         slot.deferred = deferred
-        if context.metered is not None:
+        if context.metered is not None and context.metered.throttle_ms:
             # What was produced counts when it is appended, before the answer: no more is read until then.
             self._mute(context.metered)
         self._promised_bytes += deferred.size_bytes
@@ -457,13 +457,13 @@ class Connection(asyncio.BufferedProtocol):
     # -- answers
 
     def _encoded(self, context: Context, answer: Answer, kind: KindMetrics | None) -> Sequence[Part]:
-        if context.metered is not None:
-            answer = self._throttled(context.metered, answer)
+        if (metered := context.metered) is not None:
+            answer = self._throttled(metered, answer)
         if kind is not None and not isinstance(answer, _ENCODED_BY_HAND):
             note_errors(kind, answer)
         buffers = encode_answer(context, answer)
-        if context.metered is not None:
-            context.metered.encoded()
+        if metered is not None and metered.is_timed:
+            metered.encoded()
         return buffers
 
     def _answers_sent(self, size_bytes: int) -> None:
@@ -481,8 +481,10 @@ class Connection(asyncio.BufferedProtocol):
         """The answer with the delay of a client that has exceeded a quota; then the connection is muted (KIP-219)."""
         if not isinstance(answer, _ENCODED_BY_HAND):
             answer = metered.answered(answer)
-        self._mute(metered)
-        metered.resume()
+        if metered.throttle_ms:
+            self._mute(metered)
+        if metered.is_timed:
+            metered.resume()
         return answer
 
     def _mute(self, metered: MeteredRequest) -> None:

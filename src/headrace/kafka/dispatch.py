@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, overload
 
 from headrace.kafka.authentication import Authentication
 from headrace.kafka.grants import TopicGrants
-from headrace.kafka.metered_request import MeteredRequest
+from headrace.kafka.metered_request import ClientMeter, MeteredRequest
 from headrace.kafka.outbox import Part
 from headrace.kafka.permissions import Need, not_authorized
 from headrace.kafka.services import Services
@@ -81,6 +81,8 @@ class Peer:
     """What the last fetch was sent of partitions where the number of records is known only from the next one."""
     on_closed: dict[Hashable, Callable[[], None]] = field(default_factory=dict)
     """Callbacks for when the connection is lost, to end state bound to it. State that ends earlier removes its own."""
+    meter: ClientMeter | None = None
+    """Counts what the client uses, as far as quotas limit it; found with its first request that may count."""
     grants: TopicGrants = field(default_factory=TopicGrants)
     """The topics that the client was found to be allowed to write to and to read."""
 

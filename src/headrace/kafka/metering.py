@@ -1,7 +1,7 @@
 """Which requests count towards the quotas of their client."""
 
 from headrace.kafka.dispatch import Peer
-from headrace.kafka.metered_request import MeteredRequest
+from headrace.kafka.metered_request import ClientMeter, MeteredRequest
 from headrace.kafka.services import Services
 from headrace.model.acls import CLUSTER_NAME, AclOperation, ResourceType
 from headrace.model.users import USER_TYPE
@@ -17,12 +17,30 @@ _PRINCIPAL_PREFIX = f"{USER_TYPE}:"
 def metered_request(
     quotas: BrokerQuotas, header: RequestHeader, peer: Peer, services: Services, size_bytes: int
 ) -> MeteredRequest | None:
-    """A request that counts; None for those of brokers, and for APIs that are exempt."""
-    if header.api_key in _EXEMPT or _is_broker(peer, services):
+    """A request that counts; None for those of brokers and of clients without a quota, and for APIs that are exempt."""
+    meter = peer.meter
+    if (
+        meter is None
+        or meter.generation != quotas.accounts.generation
+        or meter.client_id != header.client_id
+        or meter.principal != peer.subject.principal
+        or meter.software is not peer.client_software
+        or meter.quotas is not quotas
+    ):
+        meter = peer.meter = _meter(quotas, header, peer, services)
+    accounts = meter.accounts
+    if accounts is None or header.api_key in _EXEMPT:
         return None
+    return MeteredRequest(meter, accounts, size_bytes)
+
+
+def _meter(quotas: BrokerQuotas, header: RequestHeader, peer: Peer, services: Services) -> ClientMeter:
     now_ms = services.clock.monotonic_ms
-    accounts = quotas.accounts.client(user_of(peer), header.client_id or "", int(now_ms()))
-    return MeteredRequest(quotas, accounts, size_bytes, now_ms)
+    accounts = None
+    if not _is_broker(peer, services):
+        found = quotas.accounts.client(user_of(peer), header.client_id or "", int(now_ms()))
+        accounts = found if any(found.all()) else None
+    return ClientMeter(quotas, peer.subject.principal, peer.client_software, header.client_id, accounts, now_ms)
 
 
 def user_of(peer: Peer) -> str:

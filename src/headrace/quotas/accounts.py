@@ -16,6 +16,10 @@ from headrace.quotas.limits import AccountName, QuotaLimit, QuotaTable
 from headrace.quotas.rate import RateWindows, SampledRate
 
 MAX_ACCOUNTS = 10_000
+_USED_AT_ONCE = 3
+"""The windows whose quota a fetch may use at once."""
+_ANY_DELAY_MS = 2**31 - 1
+"""The protocol has no room for a longer one."""
 _OTHERS = AccountName(client_id="(others)")
 _RATES = (QuotaKind.PRODUCE, QuotaKind.FETCH, QuotaKind.REQUEST)
 
@@ -51,7 +55,7 @@ class QuotaAccount:
         is_mutation = kind is QuotaKind.MUTATION
         self._rate = SampledRate(windows.mutations if is_mutation else windows.rates)
         self._tokens = TokenBucket(windows.mutations, bound, now_ms) if is_mutation and bound < inf else None
-        self.max_delay_ms = windows.rates.window_ms if kind is QuotaKind.REQUEST else inf
+        self.max_delay_ms: int = windows.rates.window_ms if kind is QuotaKind.REQUEST else _ANY_DELAY_MS
         """The longest delay: KIP-124 limits that of request time to one window."""
         self.used_ms = now_ms
         """When it was last used."""
@@ -75,13 +79,11 @@ class QuotaAccount:
     def record(self, value: float, now_ms: int) -> int:
         """Count a use; how long its client has to wait, in milliseconds."""
         self.used_ms = now_ms
-        self._rate.record(value, now_ms)
+        delay_ms = self._rate.charge(value, self.bound, now_ms)
         if self._tokens is not None:
             self._tokens.take(value, now_ms)
             return self._tokens.delay_ms(now_ms)
-        if self.bound == inf:
-            return 0
-        return int(min(self._rate.delay_ms(self.bound, now_ms), self.max_delay_ms))
+        return delay_ms if delay_ms <= self.max_delay_ms else self.max_delay_ms
 
     def owed_ms(self, now_ms: int) -> int:
         """How long a client has to wait for tokens before anything more is taken; 0 if the bucket is not overdrawn."""
@@ -97,13 +99,16 @@ class QuotaAccount:
         return self._rate.total(now_ms)
 
     def room(self, now_ms: int) -> float:
-        """What may be used now without a delay, or the quota of one window if that is more."""
+        """What may be used now without a delay, or the quota of a few windows if that is more.
+
+        Less at a time would waste much of it: consumers discard the batch at the end of an answer that is cut off.
+        """
         if self.bound == inf:
             return inf
         samples, window_ms = self._windows.rates
         left = self.bound * self._rate.window_ms(now_ms) / 1000 - self.total(now_ms)
         most = self.bound * (samples - 1) * window_ms / 1000
-        return max(min(left, most), self.bound * window_ms / 1000)
+        return max(min(left, most), min(most, self.bound * _USED_AT_ONCE * window_ms / 1000))
 
     def used_per_s(self, now_ms: int) -> float:
         return self._rate.measure(now_ms)
@@ -143,6 +148,8 @@ class QuotaAccounts:
         self._observes = False
         self._accounts: dict[tuple[QuotaKind, AccountName], QuotaAccount] = {}
         self._clients: dict[tuple[str, str], ClientAccounts] = {}
+        self.generation = 0
+        """Another number when a client may have other accounts than before."""
         self._shared: dict[tuple[QuotaKind, float], QuotaAccount] = {}
         """The accounts of clients for which there was no room."""
 
@@ -160,13 +167,17 @@ class QuotaAccounts:
         """Apply the quotas of another image; what clients have used counts on."""
         self._table = QuotaTable(quotas)
         # Each client finds its accounts again when it is next used; those of removed quotas are forgotten when idle.
-        self._clients.clear()
+        self._forget_clients()
 
     def observe(self, *, everyone: bool) -> None:
         """Count the use of clients without a quota, too, or no longer."""
         if everyone is not self._observes:
             self._observes = everyone
-            self._clients.clear()
+            self._forget_clients()
+
+    def _forget_clients(self) -> None:
+        self._clients.clear()
+        self.generation += 1
 
     def client(self, user: str, client_id: str, now_ms: int) -> ClientAccounts:
         """The accounts of a client."""
@@ -208,12 +219,9 @@ class QuotaAccounts:
     def forget_idle(self, now_ms: int) -> None:
         """Forget the accounts that were idle for all windows: they are as good as new."""
         since_ms = now_ms - self._idle_ms
+        before = len(self._accounts) + len(self._shared)
         self._accounts = {key: each for key, each in self._accounts.items() if not each.is_idle(since_ms, now_ms)}
         self._shared = {key: each for key, each in self._shared.items() if not each.is_idle(since_ms, now_ms)}
-        live = set(map(id, self.all()))
-        # A client is found again by its name: it must not go on with an account that no other client finds.
-        self._clients = {
-            name: each
-            for name, each in self._clients.items()
-            if any(each.all()) and all(account is None or id(account) in live for account in each.all())
-        }
+        if len(self._accounts) + len(self._shared) < before or len(self._clients) >= self._max_accounts:
+            # A client must not go on with an account that no other client finds.
+            self._forget_clients()

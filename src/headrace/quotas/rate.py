@@ -23,10 +23,11 @@ class RateWindows(NamedTuple):
 class SampledRate:
     """The rate of one client. Times are milliseconds that never go back."""
 
-    __slots__ = ("_at", "_checks_at_ms", "_oldest_ms", "_samples", "_total", "_windows")
+    __slots__ = ("_at", "_checks_at_ms", "_least_s", "_oldest_ms", "_samples", "_total", "_windows")
 
     def __init__(self, windows: RateWindows) -> None:
         self._windows = windows
+        self._least_s = (windows.samples - 1) * windows.window_ms / 1000
         self._samples: list[list[float]] = []
         """The first one begins with the first value."""
         self._at = 0
@@ -45,6 +46,14 @@ class SampledRate:
         sample[_VALUE] += value
         sample[_LAST] = now_ms
         self._total += value
+
+    def charge(self, value: float, bound: float, now_ms: int) -> int:
+        """Count a value; the delay that it costs."""
+        if now_ms >= self._checks_at_ms:
+            self._empty_old_samples(now_ms)
+        self.record(value, now_ms)
+        # The rate is measured over at least this time.
+        return 0 if self._total <= bound * self._least_s else self.delay_ms(bound, now_ms)
 
     def measure(self, now_ms: int) -> float:
         """The rate in units per second."""

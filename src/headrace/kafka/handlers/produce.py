@@ -271,8 +271,7 @@ def _produce(
                 waiting.watch(partition, result.last_offset + 1, produced, topic)
     if has_failures:
         _count_rejected(ctx, request, topics)
-    if ctx.metered is not None:
-        ctx.metered.produced(has_answer=acks != 0)
+    throttle_ms = 0 if ctx.metered is None else ctx.metered.produced(has_answer=acks != 0)
     if waiting is not None and waiting.count:
         return waiting.start(topics, request.timeout_ms)
     if acks == 0:
@@ -280,9 +279,9 @@ def _produce(
             _count_errors(ctx, topics)
         _close_on_failure(topics)
         return NO_ANSWER
-    if has_failures or ctx.metered is not None:
+    if has_failures:
         return _answer(ctx, topics)
-    return Raw((produce_response(ctx.header.api_version, response_header(ctx.header), topics),))
+    return Raw((produce_response(ctx.header.api_version, response_header(ctx.header), topics, throttle_ms),))
 
 
 def _answer(ctx: Context, topics: Topics) -> Raw:
