@@ -25,6 +25,7 @@ from headrace.schemas.payload.errors import InvalidPayload
 from headrace.schemas.payload.framing import SchemaKey, frame_of
 from headrace.schemas.requests import RegistryRequest
 from headrace.schemas.service import RegistryService
+from headrace.security.security import Security
 from headrace.security.subject import Subject
 
 MAX_SCHEMAS = 20
@@ -35,7 +36,6 @@ _KNOWN_MS = 10_000
 _PATIENCE_S = 3.0
 _FORMATS = {"AVRO": "avro", "JSON": "json-schema", "PROTOBUF": "protobuf"}
 _INDENT = 2
-
 
 T = TypeVar("T")
 
@@ -58,7 +58,8 @@ class KnownSchema(msgspec.Struct, frozen=True):
     codec: SchemaCodec
 
 
-_Lookup = tuple[int, tuple[SchemaPlace, ...]] | None
+_SeenSchema = tuple[int, tuple[SchemaPlace, ...]]
+"""The id of a schema, and the versions with it that a person may see."""
 
 
 class SchemaDecoder:
@@ -93,12 +94,16 @@ class SchemaDecoder:
 class SchemaDecoders:
     """Looks schemas up, and makes decoders of what it found."""
 
-    def __init__(self, registry: RegistryService, metadata: Metadata, clock: Clock, workers: Executor) -> None:
+    def __init__(
+        self, registry: RegistryService, security: Security, metadata: Metadata, clock: Clock, workers: Executor
+    ) -> None:
         self._registry = registry
+        self._security = security
+        self._decided_by = security.authorizer
         self._metadata = metadata
         self._clock = clock
         self._codecs = CodecCache(registry.lookup, workers)
-        self._seen: OrderedDict[tuple[str, str, SchemaKey], tuple[float, _Lookup]] = OrderedDict()
+        self._seen: OrderedDict[tuple[str, str, SchemaKey], tuple[float, _SeenSchema]] = OrderedDict()
 
     async def decoder(
         self, subject: Subject, topic: str, payloads: Iterable[tuple[bytes | None, Headers, bool]]
@@ -124,20 +129,25 @@ class SchemaDecoders:
         own = [each for each in places if each.subject.startswith(f"{topic}-")]
         return KnownSchema(schema_id, (own or places)[-1], codec)
 
-    async def _places(self, subject: Subject, key: SchemaKey) -> _Lookup:
+    async def _places(self, subject: Subject, key: SchemaKey) -> _SeenSchema | None:
         """The id of a schema, and the versions with it that the person may see; None if there are none."""
         question, now_ms = (subject.principal, subject.host, key), self._clock.monotonic_ms()
+        if self._decided_by is not self._security.authorizer:
+            # The ACLs have changed: a revoked permission is gone at once.
+            self._seen.clear()
+            self._decided_by = self._security.authorizer
         known = self._seen.get(question)
         if known is not None and now_ms < known[0]:
             return known[1]
         found = await self._ask_places(subject, key)
         self._seen.pop(question, None)
-        self._seen[question] = now_ms + _KNOWN_MS, found
+        if found is not None:
+            self._seen[question] = now_ms + _KNOWN_MS, found
         if len(self._seen) > _KNOWN_MAX:
             self._seen.popitem(last=False)
         return found
 
-    async def _ask_places(self, subject: Subject, key: SchemaKey) -> _Lookup:
+    async def _ask_places(self, subject: Subject, key: SchemaKey) -> _SeenSchema | None:
         if isinstance(key, UUID):
             ids = await self._ask(subject, ("schemas", "guids", str(key), "ids"), list[_RegistryId])
             if not ids:

@@ -305,7 +305,7 @@ class BrokerApp:
                 lambda: metadata.settings.dashboard_session_idle_ms,
                 lambda: metadata.settings.dashboard_session_max_ms,
             ),
-            SchemaDecoders(services.registry, metadata, services.clock, services.workers),
+            SchemaDecoders(services.registry, services.security, metadata, services.clock, services.workers),
         )
 
     def _queue_access(self, services: Services) -> QueueAccess:

@@ -123,3 +123,9 @@ def test_a_schema_that_the_person_may_not_see_decodes_nothing(monkeypatch: pytes
         assert browse(broker, "open", ADMIN)[0]["subject"] == "secret-value"
         (item,) = browse(broker, "open", BOB)
         assert (item["value_encoding"], item["schema_id"], item["subject"]) == ("base64", hidden, None)
+
+        # A permission that is given or revoked holds at once.
+        allow = {**rule, "operation": "describe", "resource_name": "secret"}
+        for method, subject in (("POST", "secret-value"), ("DELETE", None)):
+            assert call(broker.http_url, method, "/acls", ADMIN, {"rules": [allow]}).status < 300
+            assert browse(broker, "open", BOB)[0]["subject"] == subject

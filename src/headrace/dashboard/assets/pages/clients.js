@@ -20,14 +20,14 @@ const CONNECTED = [
     sort: "client_id",
     cell: (row) => html`<div class="truncate" title=${row.client_id}>${row.client_id || "no client id"}</div><div class="tiny muted">${row.software}</div>`,
   },
-  { key: "address", label: "Address", sort: "address", cell: (row) => html`<code>${row.address}</code>` },
-  { key: "principal", label: "User", sort: "principal", cell: (row) => row.principal.replace(/^User:/, "") },
+  { key: "address", label: "Address", sort: "address", cell: (row) => html`<code class="nowrap">${row.address}</code>` },
+  { key: "principal", label: "User", sort: "principal", cell: (row) => html`<span class="nowrap">${row.principal.replace(/^User:/, "")}</span>` },
   { key: "listener", label: "Listener", phone: false, sort: "listener", cell: (row) => row.listener },
   { key: "connections", label: "Connections", end: true, sort: "connections", cell: (row) => count(row.connections) },
   { key: "requests", label: "Requests", end: true, sort: "requests", cell: (row) => count(row.requests) },
   { key: "received", label: "Received", end: true, sort: "received_bytes", cell: (row) => bytes(row.received_bytes) },
   { key: "sent", label: "Sent", end: true, sort: "sent_bytes", cell: (row) => bytes(row.sent_bytes) },
-  { key: "brokers", label: "Brokers", end: true, phone: false, cell: (row) => row.brokers.join(", ") },
+  { key: "brokers", label: "Broker", end: true, phone: false, cell: (row) => row.brokers.join(", ") },
   { key: "metrics", label: "Metrics", cell: (row) => (row.client_instance_ids.length ? html`<a href=${to("clients", row.client_instance_ids[0])}>shown</a>` : html`<span class="muted">none</span>`) },
 ];
 
@@ -59,7 +59,6 @@ export function ClientsPage({ tab = "connected" }) {
     ${tab === "connected"
       ? html`<${ListTable} path="/clients" caption="Clients" search="Search clients" sort="client_id" columns=${CONNECTED}
           rowKey=${(row) => [row.client_id, row.address, row.software, row.principal, row.listener].join(" ")}
-          trail=${{ after: "requests", label: "Trend", value: (row) => row.requests }}
           empty=${html`<${Empty} icon="clients" title="No client is connected" command="headrace consume orders">Producers, consumers and admin tools appear here while they are connected.<//>`} />`
       : html`<${ListTable} path="/client-metrics" caption="Clients that send metrics" search="Search clients" sort="client_id" columns=${PUSHING} rowKey=${(row) => row.client_instance_id}
           empty=${html`<${Empty} icon="clients" title="No client sends metrics yet" command="headrace clients subscribe everything">Clients with KIP-714, such as librdkafka and the Java client, ask which metrics to send and appear here.<//>`} />`}`;
