@@ -65,6 +65,7 @@ interop: install packages ## Run every client library against a real broker proc
 	$(BIN)/python interop/dramatiq/run.py
 	$(BIN)/python interop/taskiq/run.py
 	$(BIN)/python interop/registry/run.py
+	$(BIN)/python interop/registry_suite.py $(if $(CONFLUENT_KAFKA_PYTHON),--checkout $(CONFLUENT_KAFKA_PYTHON))
 	$(BIN)/python interop/registry/validation.py
 	$(BIN)/python interop/sqs_consumer/run.py
 	$(BIN)/python interop/kafkajs/run.py
