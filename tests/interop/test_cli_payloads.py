@@ -57,7 +57,6 @@ def run(broker: Broker, *arguments: str, text: str = "") -> tuple[int, str, str]
     ("form", "schema", "line"),
     [
         ("avro", ORDER, '{"id":1,"at":"2026-11-18T01:02:03Z","data":"AAE=","note":null}'),
-        ("json-schema", DOCUMENT, '{"id":1,"more":[1.5,null]}'),
         ("protobuf", PROTO, '{"id":9007199254740993,"data":"AAE="}'),
     ],
 )

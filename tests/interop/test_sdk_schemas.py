@@ -14,7 +14,7 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 import headrace.aio
-from headrace import Client, InvalidMessage, Outgoing, SchemaFailed
+from headrace import Client, ClientError, InvalidMessage, Outgoing, SchemaFailed
 from headrace.testing import Broker
 from headrace.testing.etcd import free_port
 from tests.waiting import until
@@ -276,6 +276,15 @@ def test_a_broker_that_does_not_answer_is_passed_over(served: Broker, topic: str
     with Client(served.bootstrap, http=addresses) as client:
         assert client.schemas.register(topic, Order).version == 1
         assert client.schemas.latest(topic).version == 1
+
+
+def test_a_broker_without_a_registry_is_named(topic: str) -> None:
+    with (
+        Broker(settings={"http.listen": "off"}) as broker,
+        Client(broker.bootstrap) as client,
+        pytest.raises(ClientError, match=r"serves schemas: start one with http\.listen"),
+    ):
+        client.publish(topic, TEA, schema=f"{topic}-value")
 
 
 def test_a_secured_broker(topic: str) -> None:

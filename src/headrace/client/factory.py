@@ -78,7 +78,7 @@ class ConnectionFactory:
         self.contact = self._first_contact(connect_timeout_s)
         self._http_contact = http_contact(self._http, connect_timeout_s) if self._http else self.contact
         self.schemas = SchemaCache(
-            RegistryCalls(lambda: self._http_urls(""), credentials, patience_s, self._http_contact.make)
+            RegistryCalls(lambda: self._http_urls("", "schemas"), credentials, patience_s, self._http_contact.make)
         )
         self._lock = threading.Lock()
         self._publisher: Publisher | None = None
@@ -143,8 +143,8 @@ class ConnectionFactory:
 
         return QueueRpc(find, self._access_key, self._patience_s, self._http_contact.make, self._tls, self._queue_login)
 
-    def _http_urls(self, queue: str) -> list[str]:
-        return self._http or discovery.find(self.admin_config(), queue, self._credentials)
+    def _http_urls(self, queue: str, what: str = "queues") -> list[str]:
+        return self._http or discovery.find(self.admin_config(), queue, self._credentials, what)
 
     def subscription(
         self, topic: str, start: Start, until: datetime | None = None, *, bounded: bool, kind: Any = None

@@ -18,8 +18,11 @@ from headrace.model.image import Endpoint
 _TIMEOUT_S = 5.0
 
 
-def find(config: dict[str, Any], queue: str, credentials: Credentials) -> list[str]:
-    """The addresses of all brokers that answer, that of the queue's leader first: it need not ask another."""
+def find(config: dict[str, Any], queue: str, credentials: Credentials, what: str = "queues") -> list[str]:
+    """The addresses of all brokers that answer, that of the queue's leader first: it need not ask another.
+
+    `what` is looked for there, in the words of the errors.
+    """
     bootstrap = config["bootstrap.servers"]
     admin = create_client(AdminClient, config)
     try:
@@ -34,12 +37,13 @@ def find(config: dict[str, Any], queue: str, credentials: Credentials) -> list[s
     try:
         answers = [_listeners(future, host) for host, future in asked]
     except _NotAllowed:
-        answers = _asked_for_one_setting(bootstrap, credentials, [Endpoint(each.host, each.port) for each in brokers])
+        endpoints = [Endpoint(each.host, each.port) for each in brokers]
+        answers = _asked_for_one_setting(bootstrap, credentials, endpoints, what)
     found = [url for urls_of_broker in answers for url in urls_of_broker or ()]
     if not found:
         if None in answers:
-            raise Unreachable(f"no broker at {bootstrap} says where it serves queues: it may be starting or stopping")
-        raise ClientError(f"no broker at {bootstrap} serves queues: start one with http.listen, or give Client http=")
+            raise Unreachable(f"no broker at {bootstrap} says where it serves {what}: it may be starting or stopping")
+        raise ClientError(f"no broker at {bootstrap} serves {what}: start one with http.listen, or give Client http=")
     return found
 
 
@@ -47,7 +51,9 @@ class _NotAllowed(Exception):
     """The client may not see the settings of brokers."""
 
 
-def _asked_for_one_setting(bootstrap: str, credentials: Credentials, brokers: list[Endpoint]) -> list[list[str] | None]:
+def _asked_for_one_setting(
+    bootstrap: str, credentials: Credentials, brokers: list[Endpoint], what: str
+) -> list[list[str] | None]:
     """What each broker says to a client that may not see its other settings; None if it does not answer."""
     from headrace.wire import Cluster, Timeouts, WireError  # few clients need it
 
@@ -57,7 +63,7 @@ def _asked_for_one_setting(bootstrap: str, credentials: Credentials, brokers: li
             found = cluster.http_listeners()
     except WireError as error:
         raise ClientError(
-            f"the brokers at {bootstrap} do not say where they serve queues: {error}; give Client http= (HEADRACE_HTTP)"
+            f"the brokers at {bootstrap} do not say where they serve {what}: {error}; give Client http= (HEADRACE_HTTP)"
         ) from None
     return [urls(found[each], each.host) if each in found else None for each in brokers]
 
