@@ -1,4 +1,4 @@
-"""Secrets in no log line, error, file or answer, and not on the command line of the process."""
+"""Secrets in no log line, error, file, audit event or answer, and not on the command line of the process."""
 
 import json
 import struct
@@ -20,8 +20,10 @@ from cryptography.hazmat.primitives.serialization import (
 from headrace.config.broker import BROKER_SETTINGS
 from headrace.config.load import load_settings
 from headrace.config.settings import Kind
+from headrace.model.image import AUDIT_TOPIC
 from headrace.security.tls.dev_certificates import make_dev_certificates
 from headrace.testing.process import BrokerProcess
+from tests.interop.batches import parse
 from tests.interop.raw_client import (
     ALTER_CONFIGS,
     DESCRIBE_CONFIGS,
@@ -30,7 +32,9 @@ from tests.interop.raw_client import (
     SASL_AUTHENTICATE,
     Closed,
     Error,
+    fetch,
 )
+from tests.waiting import until
 
 from .certificates import presenting
 from .wire import Client
@@ -65,7 +69,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _broker(folder: Path, certificates: Path, **environment: str) -> BrokerProcess:
+def _broker(folder: Path, certificates: Path, log_format: str = "text", **environment: str) -> BrokerProcess:
     settings = {
         "listeners": "sasl_tls://127.0.0.1:0",
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
@@ -73,6 +77,7 @@ def _broker(folder: Path, certificates: Path, **environment: str) -> BrokerProce
         "tls.key.file": certificates / "broker-key.pem",
         "inter.broker.user": "broker",
         "log.level": "debug",
+        "log.format": log_format,
         "audit.enable": True,
         "audit.file": folder / "data" / "audit.jsonl",
     }
@@ -86,9 +91,12 @@ def _broker(folder: Path, certificates: Path, **environment: str) -> BrokerProce
     )
 
 
-@pytest.fixture(scope="module")
-def broker(certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    running = _broker(tmp_path_factory.mktemp("broker"), certificates)
+@pytest.fixture(scope="module", params=["text", "json"])
+def broker(
+    certificates: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[BrokerProcess]:
+    """Brokers with both formats of the log."""
+    running = _broker(tmp_path_factory.mktemp("broker"), certificates, request.param)
     try:
         yield running.start()
     finally:
@@ -132,8 +140,12 @@ def test_errors_of_configuration_show_no_secret(admin: Client) -> None:
         assert MARK not in repr(admin.call(ALTER_CONFIGS, 2, resources=[resource], validate_only=True))
 
 
-def test_no_secret_is_logged_stored_or_shown(broker: BrokerProcess, certificates: Path) -> None:
+def test_no_secret_is_logged_stored_or_shown(broker: BrokerProcess, admin: Client, certificates: Path) -> None:
     _provoke(broker, certificates)
+    events = until(lambda: _audit_events(admin, b"authentication", b"failure"), "events of failed logins")
+    assert MARK.encode() not in b"".join(events)
+    if broker.settings["log.format"] == "json":
+        assert all(MARK not in repr(json.loads(line)) for line in broker.stderr.splitlines()), "not escaped either"
     assert MARK not in broker.stderr
     assert "failed to authenticate" in broker.stderr, "the errors were not provoked"
     command = Path(f"/proc/{broker.pid}/cmdline").read_bytes()
@@ -141,6 +153,19 @@ def test_no_secret_is_logged_stored_or_shown(broker: BrokerProcess, certificates
     for path in broker.data_dir.rglob("*"):
         if path.is_file():
             assert MARK.encode() not in path.read_bytes(), path
+
+
+def _audit_events(admin: Client, *having: bytes) -> list[bytes]:
+    """What the audit topic has, once there is an event with these texts; the topic is compressed on disk."""
+    (topic,) = admin.call(METADATA, 9, topics=[{"name": AUDIT_TOPIC}]).topics
+    parts = [fetch(admin, AUDIT_TOPIC, partition=index) for index in range(len(topic.partitions))]
+    found = [
+        b"".join(filter(None, (record.key, record.value, repr(record.headers).encode())))
+        for part in parts
+        for batch in parse(part.records)
+        for record in batch.records
+    ]
+    return found if any(all(text in event for text in having) for event in found) else []
 
 
 def _provoke(broker: BrokerProcess, certificates: Path) -> None:

@@ -22,6 +22,7 @@ class Client(Connection):
 
     def __init__(self, bootstrap: str, tls: ssl.SSLContext | None = None, source: str = "127.0.0.1") -> None:
         host, port = bootstrap.rsplit(":", 1)
+        self._client_id = "test"
         self._socket = socket.create_connection((host, int(port)), TIMEOUT_S, (source, 0))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
