@@ -52,7 +52,7 @@ _AT_ONCE_RECORDS = 1_000
 """Uncompressed batches of up to so many records are read on the event loop: that takes less than a millisecond."""
 _MAX_AT_A_TIME = 2
 """Batches in worker threads at the same time: flushes need threads, too, and each may decompress to a large one."""
-_MAX_SCHEMAS = 1_000
+_MAX_SCHEMAS = 200
 """Different schemas in one batch."""
 _MAX_RECORD_ERRORS = 1_000
 """Records that are named in an answer."""

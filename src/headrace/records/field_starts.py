@@ -8,7 +8,6 @@ costs half and a tenth of decoding it. A usual record has lengths of one or two 
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
 
@@ -27,9 +26,13 @@ _MOST_AT_ONCE = 4096
 _ASCII = bytes(range(0x80))
 """The last byte of a number is one of these."""
 _OTHERS = bytes(range(0x80, 0x100))
-
+_WORTH_AN_EXPRESSION = 16
+_MOST_EXPRESSIONS_MADE = 4
+"""For one batch: each takes up to a millisecond, so that many different ids must not cause many."""
+_MOST_EXPRESSIONS = 256
 
 _Match = Callable[[bytes, int], re.Match[bytes] | None]
+_expressions: dict[tuple[bytes, bool], _Match] = {}
 
 
 class _RecordLayout(NamedTuple):
@@ -67,7 +70,7 @@ def _starts(data: bytes, count: int, is_key: bool, unless: bytes) -> set[bytes] 
     has_headers = False
     last: bytes | None = None
     begins_as_last: _Match | None = None
-    at = index = size = try_from = 0
+    at = index = size = try_from = repeated = made = 0
     while index < count:
         length = data[at]
         if length > 0x7F:
@@ -90,8 +93,13 @@ def _starts(data: bytes, count: int, is_key: bool, unless: bytes) -> set[bytes] 
         if start != last and start is not None:
             found.add(start)
             last = start
-            is_worth_it = len(start) == START_BYTES and count - index >= _LONG_RUN
-            begins_as_last = _beginning(start, is_key) if is_worth_it else None
+            begins_as_last = _expressions.get((start, is_key))
+            repeated = 0
+        elif begins_as_last is None and start is not None and len(start) == START_BYTES:
+            repeated += 1
+            if repeated == _WORTH_AN_EXPRESSION and made < _MOST_EXPRESSIONS_MADE:
+                begins_as_last = _expression(start, is_key)
+                made += 1
         index += 1
         if end - at != size:
             size = end - at
@@ -142,14 +150,17 @@ def _layout(data: bytes, at: int, time_at: int, end: int, length: int, is_key: b
     return _RecordLayout(start, field_at, time_at, delta_at, lengths_at, key_at, key_end, value_at, headers_at)
 
 
-@lru_cache(maxsize=64)
-def _beginning(start: bytes, is_key: bool) -> _Match:
-    """A function that matches a record of usual lengths whose key, or value without a key, begins so."""
+def _expression(start: bytes, is_key: bool) -> _Match:
+    """A function that matches a record of usual lengths whose key, or value without a key, begins so. It is cached."""
     low, high = (b"[" + re.escape(bytes(range(first, first + 0x80, 2))) + b"]" for first in (0, 0x80))
     long_enough = b"[" + re.escape(bytes(range(2 * START_BYTES, 0x80, 2))) + b"]"
     head = b"(?s:(?:" + high + rb"[\x00-\x7f]|" + low + rb").[\x80-\xff]{0,9}[\x00-\x7f][\x80-\xff]{0,4}[\x00-\x7f])"
     field = b"(?:" + high + rb"[\x01-\x7f]|" + long_enough + b")" + re.escape(start)
-    return re.compile(head + (b"" if is_key else rb"\x01") + field).match
+    made = re.compile(head + (b"" if is_key else rb"\x01") + field).match
+    if len(_expressions) >= _MOST_EXPRESSIONS:
+        _expressions.clear()
+    _expressions[start, is_key] = made
+    return made
 
 
 def _run(data: bytes, at: int, size: int, most: int, layout: _RecordLayout) -> int:

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.errors import RecordError
+from headrace.records import field_starts
 from headrace.records.batch import HEADER_SIZE, read_header
 from headrace.records.builder import build_batch
 from headrace.records.field_starts import START_BYTES, distinct_starts
@@ -69,3 +70,13 @@ def test_a_header_of_this_name_is_left_to_the_other_reader() -> None:
         batch = build_batch(records)
         found = distinct_starts(batch[HEADER_SIZE:], read_header(batch), is_key=False, unless=NAME)
         assert (found is not None) == is_read
+
+
+def test_many_different_starts_make_few_expressions() -> None:
+    """Each takes up to a millisecond: a batch of a hostile producer must not cause thousands."""
+    values = [b"\0" + number.to_bytes(4) + b"x" * (number % 7) for number in range(500) for _ in range(20)]
+    batch = build_batch([Record(offset, 1, None, value) for offset, value in enumerate(values)])
+    before = len(field_starts._expressions)
+    found = distinct_starts(batch[HEADER_SIZE:], read_header(batch), is_key=False, unless=NAME)
+    assert found == {value[:START_BYTES] for value in values}
+    assert len(field_starts._expressions) <= before + 4
