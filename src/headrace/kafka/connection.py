@@ -23,6 +23,7 @@ from headrace.kafka.dispatch import Answer, Context, NoAnswer, Peer, Raw
 from headrace.kafka.login import authenticate
 from headrace.kafka.metered_request import MeteredRequest
 from headrace.kafka.metering import metered_request
+from headrace.kafka.mute_timer import MuteTimer
 from headrace.kafka.outbox import Outbox, Part, outbox_for
 from headrace.kafka.request_meter import note_errors
 from headrace.kafka.request_turn import TurnTimer
@@ -56,6 +57,7 @@ class Connection(asyncio.BufferedProtocol):
         "_last_active_ms",
         "_listener",
         "_mark",
+        "_mute_timer",
         "_opened_ms",
         "_outbox",
         "_peer",
@@ -63,7 +65,6 @@ class Connection(asyncio.BufferedProtocol):
         "_queue",
         "_reserved_bytes",
         "_state",
-        "_throttle",
         "_timer",
         "_transport",
         "_unsent_bytes",
@@ -81,8 +82,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frames = FrameReader(max_frame_bytes, host.buffers)
         self._queue: deque[Frame] = deque()
         self._answers = AnswerQueue(self._timer, self._answers_sent)
-        self._throttle: asyncio.TimerHandle | None = None
-        """Ends the delay of a client that has exceeded a quota."""
+        self._mute_timer = MuteTimer(self._state, self._pump)
         self._transport: asyncio.Transport | None = None
         self._outbox: Outbox | None = None
         self._peer: Peer | None = None
@@ -104,7 +104,7 @@ class Connection(asyncio.BufferedProtocol):
         decided = self.abort if self._peer is None else self._admitted
         if delay_ms:
             self._regulate()
-            self._throttle = asyncio.get_running_loop().call_later(delay_ms / 1000, decided)
+            self._mute_timer.admit_after(delay_ms, decided)
         else:
             decided()
 
@@ -134,9 +134,7 @@ class Connection(asyncio.BufferedProtocol):
         self._host.budget.leave(self._budget_has_room)
         self._host.budget.release(self._reserved_bytes)
         self._reserved_bytes = 0
-        if self._throttle is not None:
-            self._throttle.cancel()
-            self._throttle = None
+        self._mute_timer.abandon()
         self._answers.abandon()
         if self._peer is not None:
             for closed in tuple(self._peer.on_closed.values()):
@@ -488,22 +486,10 @@ class Connection(asyncio.BufferedProtocol):
         return answer
 
     def _mute(self, metered: MeteredRequest) -> None:
-        """Begin no request for the time that the client has to wait; if it is muted already, until the later end."""
+        """Begin no request for the time that the client has to wait."""
         delay_ms = metered.take_delay_ms()
-        if not delay_ms or not self._state.mute():
-            return
-        loop = asyncio.get_running_loop()
-        until_s = loop.time() + delay_ms / 1000
-        if self._throttle is not None:
-            until_s = max(until_s, self._throttle.when())
-            self._throttle.cancel()
-        self._throttle = loop.call_at(until_s, self._unmute)
-        self._regulate()
-
-    def _unmute(self) -> None:
-        self._throttle = None
-        self._state.unmute()
-        self._resume()
+        if delay_ms and self._mute_timer.mute(delay_ms):
+            self._regulate()
 
     # -- backpressure
 
