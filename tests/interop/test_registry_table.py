@@ -204,6 +204,13 @@ def test_contexts_are_deleted_when_they_are_empty(registry: RegistryClient) -> N
     assert ".gone" not in registry.call("GET", "/contexts")
 
 
+def test_ten_megabytes_are_refused(registry: RegistryClient) -> None:
+    with pytest.raises(Refusal, match="a body may have") as refused:
+        registry.register("large", {"title": "x" * 10_000_000}, "JSON")
+    assert (refused.value.status, refused.value.code) == (413, 42209)
+    assert registry.call("GET", "/schemas/types"), "the broker answers others"
+
+
 def test_no_operation_is_left_out() -> None:
     """This file names each path of the table."""
     source = Path(__file__).read_text()

@@ -31,6 +31,8 @@ AsgiSend = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 REGISTRY_PREFIX = "/registry"
 MAX_PARAMETERS = 50
 MAX_BODY_BYTES = 2 * 1024 * 1024
+MAX_DISCARDED_BYTES = 32 * 1024 * 1024
+"""A longer body is read up to here and thrown away: most clients read no answer before they have sent everything."""
 _TYPE = b"application/vnd.schemaregistry.v1+json"
 _READ_TYPES = ("application/vnd.schemaregistry.v1+json", "application/vnd.schemaregistry+json", "application/json")
 _WITH_BODY = frozenset({"POST", "PUT"})
@@ -191,15 +193,21 @@ async def _body(scope: AsgiScope, receive: AsgiReceive) -> bytes:
     given = headers.get(b"content-type", b"application/json").decode("latin-1").partition(";")[0].strip().lower()
     if given not in _READ_TYPES:
         raise UnsupportedType(f"the body must have one of the content types {', '.join(_READ_TYPES)}")
-    pieces, size, has_more = [], 0, True
+    pieces: list[bytes] = []
+    size, has_more = 0, True
     while has_more:
         event = await receive()
         if event["type"] == "http.disconnect":
             break
         piece = event.get("body", b"")
         size += len(piece)
+        if size > MAX_DISCARDED_BYTES:
+            break
         if size > MAX_BODY_BYTES:
-            raise BodyTooLarge(f"a body may have {MAX_BODY_BYTES} bytes")
-        pieces.append(piece)
+            pieces.clear()
+        else:
+            pieces.append(piece)
         has_more = event.get("more_body", False)
+    if size > MAX_BODY_BYTES:
+        raise BodyTooLarge(f"a body may have {MAX_BODY_BYTES} bytes")
     return b"".join(pieces)
