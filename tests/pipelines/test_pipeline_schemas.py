@@ -1,25 +1,26 @@
 """Pipelines with schemas of the broker's registry: each format as source and sink, new versions while they run."""
 
-import base64
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from headrace.pipelines.control.progress import RunProgress
 from headrace.pipelines.control.source_schemas import registry_for
-from headrace.pipelines.protobuf.schema import parse_protobuf
+from headrace.pipelines.errors import SpecError
+from headrace.pipelines.run.runner import Runner
 from headrace.pipelines.spec.model import Source
-from headrace.pipelines.values.registry import SchemaRegistry
+from headrace.pipelines.values.registry import RegisteredSchema, SchemaRegistry
 from headrace.pipelines.values.schemas import WriterSchema
-from headrace.schemas.protobuf.descriptor_writer import serialized_proto
+from headrace.schemas.parsed import parse_any
+from headrace.schemas.payload.codecs import codec_of
+from headrace.schemas.payload.framing import FIRST_MESSAGE, prefix, read_frame
 
 from .running import Pipelines, Write
-from .test_pipeline_formats import framed as framed_avro
 
 pytestmark = pytest.mark.timeout(600)
 
-Encode = Callable[[int, Mapping[str, Any]], bytes]
 FIELDS = ("id", "amount", "note")
 """Version n has the first n."""
 
@@ -44,16 +45,6 @@ def json_version(number: int) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": ["id"], "additionalProperties": False}
 
 
-def proto_class(text: str) -> Any:
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-    file = descriptor_pb2.FileDescriptorProto()
-    file.ParseFromString(base64.b64decode(serialized_proto(parse_protobuf(text))))
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
-
-
 def text_of(kind: str, number: int) -> WriterSchema:
     if kind == "protobuf":
         return WriterSchema(proto_version(number), kind="PROTOBUF")
@@ -62,12 +53,9 @@ def text_of(kind: str, number: int) -> WriterSchema:
 
 
 def framed(kind: str, number: int, schema_id: int, row: Mapping[str, Any]) -> bytes:
-    if kind == "avro":
-        return framed_avro(schema_id, avro_version(number), row)
-    prefix = b"\x00" + schema_id.to_bytes(4, "big")
-    if kind == "json-schema":
-        return prefix + json.dumps(row).encode()
-    return prefix + b"\x00" + proto_class(proto_version(number))(**row).SerializeToString()
+    schema = text_of(kind, number)
+    indexes = FIRST_MESSAGE if kind == "protobuf" else None
+    return prefix(schema_id, indexes) + codec_of(parse_any(schema.kind, schema.text)).encode(row)
 
 
 @pytest.fixture
@@ -81,7 +69,8 @@ def pipelines(spark, tmp_path, cluster) -> Pipelines:
     return Pipelines(spark, tmp_path, cluster)
 
 
-EXPECTED = {
+KINDS = ("avro", "protobuf", "json-schema")
+EXPECTED: dict[str, list[tuple[Any, ...]]] = {
     "avro": [("a", 0.5, "-"), ("b", 2.0, "-"), ("c", 3.0, "now")],
     "protobuf": [("a", 0.0, None), ("b", 2.0, None), ("c", 3.0, "now")],
     "json-schema": [("a", None, None), ("b", 2.0, None), ("c", 3.0, "now")],
@@ -89,33 +78,91 @@ EXPECTED = {
 ROWS: list[dict[str, Any]] = [{"id": "a"}, {"id": "b", "amount": 2.0}, {"id": "c", "amount": 3.0, "note": "now"}]
 
 
-@pytest.mark.parametrize("kind", ["avro", "protobuf", "json-schema"])
-def test_values_of_three_versions_and_dead_letters(kind, spark, pipelines, registry, new_topic, write: Write):
-    topic = new_topic(prefix=kind)
-    ids = [registry.register(f"{topic}-value", text_of(kind, number)) for number in (1, 2, 3)]
-    good = [framed(kind, number, ids[number - 1], row) for number, row in enumerate(ROWS, 1)]
-    other = registry.register(f"{topic}-other", WriterSchema('"string"'))
-    bad = {
-        b"\x00\x00\x01\x00\x00" + good[0][5:]: "there is no schema of id 65536",
-        good[2][:-1]: "cut off",
-        b"\x00" + other.to_bytes(4, "big") + good[0][5:]: "cannot be used",
-        b"plain": "does not begin with a schema id",
-    }
-    write(topic, *good, *bad)
-    book = pipelines.run(
-        "versions",
-        f"""
-        [source]
-        topic = "{topic}"
-        format = "{kind}"
-        [transform]
-        sql = "SELECT id, amount, note FROM source"
-        [sink]
-        table = "rows"
-        """,
-    )
-    assert (book.bad, book.dead_letters) == (4, 4)
-    letters = {each.payload: each.header("headrace-reason") or "" for each in pipelines.messages(f"{topic}.dlq")}
-    assert {value: reason in letters[value] for value, reason in bad.items()} == dict.fromkeys(bad, True), letters
+def test_values_of_three_versions_and_their_dead_letters(pipelines, spark, registry, new_topic, write: Write):
+    other = registry.register("something-else", WriterSchema('"string"'))
+    topics: dict[str, str] = {}
+    bad: dict[bytes, str] = {}
+    for kind in KINDS:
+        topic = topics[kind] = new_topic(prefix=kind)
+        ids = [registry.register(f"{topic}-value", text_of(kind, number)) for number in (1, 2, 3)]
+        good = [framed(kind, number, ids[number - 1], row) for number, row in enumerate(ROWS, 1)]
+        mine = {
+            prefix(65536) + good[0][5:]: "there is no schema of id 65536",
+            good[2][:-1]: "truncated" if kind == "json-schema" else "note is cut off",
+            prefix(other) + good[0][5:]: f"the schema of id {other} cannot be used",
+            b"plain " + kind.encode(): "the value does not begin with a schema id",
+        }
+        write(topic, *good, *mine)
+        bad |= mine
+    sections = "".join(f'[sources.{kind[:4]}]\ntopic = "{topics[kind]}"\nformat = "{kind}"\n' for kind in KINDS)
+    selects = " UNION ALL ".join(f"SELECT '{kind}' AS kind, id, amount, note FROM {kind[:4]}" for kind in KINDS)
+    book = pipelines.run("versions", f'{sections}[transform]\nsql = "{selects}"\n[sink]\ntable = "rows"\n')
+
+    assert (book.bad, book.dead_letters) == (12, 12)
+    letters = [each for topic in topics.values() for each in pipelines.messages(f"{topic}.dlq")]
+    reasons = {each.payload: each.header("headrace-reason") or "" for each in letters}
+    assert reasons.keys() == bad.keys()
+    assert {value: reason in reasons[value] for value, reason in bad.items()} == dict.fromkeys(bad, True), reasons
     table = spark.read.parquet(str(pipelines.folder / "rows" / "data"))
-    assert sorted(map(tuple, table.collect())) == EXPECTED[kind]
+    assert sorted(map(tuple, table.collect()), key=str) == sorted(
+        ((kind, *row) for kind in KINDS for row in EXPECTED[kind]), key=str
+    )
+
+
+def test_each_format_as_sink_is_read_by_its_schema(pipelines, spark, registry, new_topic, write: Write):
+    topic = new_topic()
+    write(topic, *[json.dumps({"id": each, "n": len(each), "tags": [each]}).encode() for each in ("a", "bb", "")])
+    outs = {kind: new_topic(prefix=f"out-{kind}") for kind in KINDS}
+    sinks = "".join(
+        f'[sinks.{kind[:4]}]\ntopic = "{outs[kind]}"\nformat = "{kind}"\nkey = "id"\nheaders = {{ v = "n" }}\n'
+        for kind in KINDS
+    )
+    source = (
+        f'[source]\ntopic = "{topic}"\nschema = "id STRING, n INT, tags ARRAY<STRING>"\n[errors]\non_error = "skip"\n'
+    )
+    pipelines.run("sinks", source + sinks)
+    expected = [{"id": each, "n": len(each), "tags": [each]} for each in ("", "a", "bb")]
+    for kind, out in outs.items():
+        newest = registry.latest(f"{out}-value")
+        assert newest.version == 1
+        messages = pipelines.messages(out)
+        assert sorted((decoded(newest, each.payload) for each in messages), key=str) == expected, kind
+        assert {(each.key, each.header("v")) for each in messages} == {(b"", "0"), (b"a", "1"), (b"bb", "2")}
+
+    other = f"{source}[transform]\nsql = \"SELECT named_struct('a', 1) AS id FROM source\"\n{sinks}"
+    with pytest.raises(SpecError, match=f"cannot be the next version of {outs['avro']}-value.*headrace schema config"):
+        pipelines.run("other", other)
+    assert registry.latest(f"{outs['avro']}-value").version == 1
+
+
+def decoded(schema: RegisteredSchema, value: bytes | None) -> Any:
+    """The value by the codecs of the SDK."""
+    frame = read_frame(value or b"")
+    assert frame.schema == schema.id
+    indexes, body = frame.split(schema.schema.kind)
+    return codec_of(parse_any(schema.schema.kind, schema.schema.text)).decode(body, indexes)
+
+
+def test_new_columns_appear_while_a_pipeline_runs(pipelines, spark, registry, new_topic, write: Write):
+    topic, out = new_topic(prefix="live"), new_topic(prefix="live-out")
+    first = registry.register(f"{topic}-value", text_of("avro", 1))
+    write(topic, framed("avro", 1, first, ROWS[0]))
+    text = f'[source]\ntopic = "{topic}"\nformat = "avro"\n[sink]\ntopic = "{out}"\nformat = "json-schema"\n'
+    ids = [first]
+
+    def look(book: RunProgress) -> None:
+        if book.rows_out == 1 and len(ids) == 1:
+            ids.append(second := registry.register(f"{topic}-value", text_of("avro", 2)))
+            values = framed("avro", 2, second, ROWS[1]), prefix(second + 5000) + b"x", framed("avro", 1, first, ROWS[0])
+            write(topic, *values)
+        elif (book.rows_out, book.dead_letters) == (3, 1):
+            runner.stop()
+
+    runner = Runner(spark, pipelines.file("live", text), pipelines.state("live"), on_progress=look)
+    runner.run()
+    versions = {each.id: each for each in registry.versions(f"{out}-value")}
+    assert [each.version for each in versions.values()] == [1, 2]
+    payloads = [each.payload or b"" for each in pipelines.messages(out)]
+    rows = [decoded(versions[int.from_bytes(each[1:5], "big")], each) for each in payloads]
+    assert rows == [{"id": "a"}, {"id": "b", "amount": 2.0}, {"id": "a", "amount": 0.5}]
+    assert "no schema of id" in (pipelines.messages(f"{topic}.dlq")[0].header("headrace-reason") or "")

@@ -104,7 +104,8 @@ class NextTags:
 
     def _are_known(self, tags: Integers) -> Any:
         small = self._table.take(tags, mode="clip") & (tags < _TABLE - 1)
-        return small | np.isin(tags, self._known) if self._known[-1:] >= _TABLE - 1 else small
+        has_large = len(self._known) > 0 and self._known[-1] >= _TABLE - 1
+        return small | np.isin(tags, self._known) if has_large else small
 
     def _checked(self, tags: Integers, is_known: Any, some: RowCursors) -> Integers:
         numbers = tags >> 3

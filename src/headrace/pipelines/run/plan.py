@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 from py4j.protocol import Py4JError
@@ -19,18 +19,20 @@ from pyspark.sql import functions as F
 
 from headrace.model.errors import HeadraceError
 from headrace.pipelines import decode
+from headrace.pipelines.control.sink_schemas import SinkSchemas
 from headrace.pipelines.control.source_schemas import SourceSchemas
 from headrace.pipelines.control.topic_sinks import DEAD_LETTERS
 from headrace.pipelines.dead_letters import columns
-from headrace.pipelines.errors import SpecError
+from headrace.pipelines.errors import NotReady, SpecError
 from headrace.pipelines.run.output_modes import choose_mode
 from headrace.pipelines.run.python_steps import call_function
 from headrace.pipelines.run.rows import check_sink, sink_rows
 from headrace.pipelines.spark_errors import explain_error
 from headrace.pipelines.spec.check import split_watermark
 from headrace.pipelines.spec.file import SpecFile
-from headrace.pipelines.spec.model import METADATA_COLUMNS, Deduplicate, OutputMode, Sink, Source
+from headrace.pipelines.spec.model import METADATA_COLUMNS, SCHEMA_FORMATS, Deduplicate, OutputMode, Sink, Source, Spec
 from headrace.pipelines.spec.toml_lines import Path as KeyPath
+from headrace.pipelines.values.registry import RegistryUnavailable
 
 
 class SourceReader(Protocol):
@@ -39,6 +41,18 @@ class SourceReader(Protocol):
     def __call__(self, name: str, source: Source, *, headers: bool) -> DataFrame:
         """The records of a stream, with the columns of `decode.RECORD_SCHEMA`, or the rows of a static source."""
         ...
+
+
+class PlanSchemas(NamedTuple):
+    """The schemas that sources are read with and sinks write with."""
+
+    sources: SourceSchemas
+    sinks: SinkSchemas
+
+    @classmethod
+    def unregistered(cls, spec: Spec) -> "PlanSchemas":
+        """For a plan that is not run: nothing is stored or registered."""
+        return cls(SourceSchemas(spec), SinkSchemas(spec, registers=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +69,21 @@ class Query:
     """The source of a dead-letter query."""
 
 
-def plan(spark: SparkSession, file: SpecFile, read: SourceReader, schemas: SourceSchemas) -> list[Query]:
+def plan(spark: SparkSession, file: SpecFile, read: SourceReader, schemas: PlanSchemas) -> list[Query]:
     """The queries of a pipeline."""
     return _Planner(spark, file, read, schemas).queries()
 
 
 def steps_over(spark: SparkSession, file: SpecFile, query: str, sources: Mapping[str, DataFrame]) -> DataFrame:
     """The input of the sink `query` over static rows of the sources."""
-    planner = _Planner(spark, file, _read_nothing, SourceSchemas(file.spec))
+    planner = _Planner(spark, file, _read_nothing, PlanSchemas.unregistered(file.spec))
     planner.use_static(sources)
-    return sink_rows(planner.view(query), file.spec.sinks[query])
+    return sink_rows(planner.view(query), file.spec.sinks[query], SinkSchemas(file.spec, registers=False))
 
 
 def results_over(spark: SparkSession, file: SpecFile, sources: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
     """By sink, its columns over static rows of the sources."""
-    planner = _Planner(spark, file, _read_nothing, SourceSchemas(file.spec))
+    planner = _Planner(spark, file, _read_nothing, PlanSchemas.unregistered(file.spec))
     planner.use_static(sources)
     return {name: planner.view(name).drop(*METADATA_COLUMNS) for name in file.spec.sinks}
 
@@ -79,7 +93,7 @@ def _read_nothing(name: str, source: Source, *, headers: bool) -> DataFrame:
 
 
 class _Planner:
-    def __init__(self, spark: SparkSession, file: SpecFile, read: SourceReader, schemas: SourceSchemas) -> None:
+    def __init__(self, spark: SparkSession, file: SpecFile, read: SourceReader, schemas: PlanSchemas) -> None:
         self._spark = spark
         self._schemas = schemas
         self._file = file
@@ -123,7 +137,7 @@ class _Planner:
             rows = self._read(name, source, headers=wants_headers)
         else:
             with self._errors_at((*path, "schema")):
-                values = self._schemas.values(name)
+                values = self._schemas.sources.values(name)
                 made = decode.decoded(self._read(name, source, headers=wants_headers), source, values)
                 rows = decode.rows(decode.counted(made, f"source:{name}"), source, self._spec.errors.on_error)
         time = "timestamp" if source.decoded_format == "raw" else "_timestamp"
@@ -177,8 +191,8 @@ class _Planner:
             raise self._file.error_at((*path, "from"), f"{view} reads no topic, so there is nothing to stream")
         with self._errors_at((*path, "mode") if sink.mode is not None else self._origins[view]):
             mode = choose_mode(self._spark, rows, sink.mode)
-        with self._errors_at((*path, "key")):
-            made = sink_rows(rows, sink)
+        with self._errors_at((*path, "format" if sink.format in SCHEMA_FORMATS else "key")):
+            made = sink_rows(rows, sink, self._schemas.sinks)
         with self._errors_at(path):
             check_sink(made.schema, sink, self._spec.folder)
         columns = {name: kind for name, kind in rows.dtypes if name not in METADATA_COLUMNS}
@@ -189,7 +203,9 @@ class _Planner:
             return
         for name, source in self._spec.streams.items():
             if source.can_be_bad:
-                made = decode.decoded(self._read(name, source, headers=True), source, self._schemas.values(name))
+                made = decode.decoded(
+                    self._read(name, source, headers=True), source, self._schemas.sources.values(name)
+                )
                 letters = columns.dead_letters(made, self._spec.errors, self._spec.group)
                 counted = letters.observe(f"dead:{name}", F.count(F.lit(1)).alias("rows"))
                 yield Query(DEAD_LETTERS + name, counted, "append", dict(letters.dtypes), source=name)
@@ -203,6 +219,8 @@ class _Planner:
             raise self._located(error, path) from error
         except SpecError:
             raise
+        except RegistryUnavailable as error:
+            raise NotReady(str(error)) from error
         except (PySparkException, Py4JError, HeadraceError, msgspec.ValidationError) as error:
             raise self._file.error_at(path, explain_error(error)) from error
 

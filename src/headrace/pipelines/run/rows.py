@@ -6,9 +6,13 @@ from pathlib import Path
 import msgspec
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import BinaryType, StringType, StructType
 
-from headrace.pipelines.spec.model import METADATA_COLUMNS, Sink
+from headrace.pipelines.control.sink_schemas import SinkSchemas
+from headrace.pipelines.decode import HEADERS_SCHEMA
+from headrace.pipelines.row_values import ROW
+from headrace.pipelines.spec.model import METADATA_COLUMNS, SCHEMA_FORMATS, Sink
 from headrace.pipelines.tables.sink import TableOptions
 from headrace.pipelines.tables.store import TableError
 from headrace.pipelines.upsert.database import UpsertOptions, connect_to
@@ -18,10 +22,10 @@ _SQLITE = "sqlite:///"
 _RECORD_COLUMNS = {"key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"}
 
 
-def sink_rows(rows: DataFrame, sink: Sink) -> DataFrame:
+def sink_rows(rows: DataFrame, sink: Sink, schemas: SinkSchemas) -> DataFrame:
     """The rows in the form that the sink writes."""
     if sink.kind == "topic":
-        return _records(rows, sink)
+        return _records(rows, sink, schemas)
     rows = rows.drop(*METADATA_COLUMNS)
     return _with_keys(rows, sink) if sink.kind == "database" else rows
 
@@ -76,10 +80,12 @@ def _with_keys(rows: DataFrame, sink: Sink) -> DataFrame:
     return rows.where(F.when(is_missing, F.raise_error(F.lit(text)).cast("boolean")).otherwise(F.lit(True)))
 
 
-def _records(rows: DataFrame, sink: Sink) -> DataFrame:
-    """Key, value and headers. The value is all columns as JSON, or the column `value` alone (`text`, `raw`)."""
+def _records(rows: DataFrame, sink: Sink, schemas: SinkSchemas) -> DataFrame:
+    """Key, value and headers. The value is all columns by `format`, or the column `value` alone (`text`, `raw`)."""
     columns = [name for name in rows.columns if name not in METADATA_COLUMNS]
     made = [_key(rows, sink).alias("key")]
+    if sink.format in SCHEMA_FORMATS:
+        return _with_schema(rows, sink, columns, made, schemas)
     if sink.format == "json" or (sink.format is None and not _is_raw(rows, columns)):
         value = F.to_json(F.struct(*[F.col(f"`{name}`") for name in columns]), {"ignoreNullFields": "false"})
         made.append(value.cast("binary").alias("value"))
@@ -90,6 +96,22 @@ def _records(rows: DataFrame, sink: Sink) -> DataFrame:
     elif _is_raw(rows, columns) and "headers" in columns:
         made.append(F.col("headers"))
     return rows.select(*made)
+
+
+def _with_schema(
+    rows: DataFrame, sink: Sink, columns: list[str], made: list[Column], schemas: SinkSchemas
+) -> DataFrame:
+    """Records whose values have the id of their schema. Python workers encode Avro and Protobuf, in Arrow batches."""
+    struct = F.struct(*[F.col(f"`{name}`") for name in columns])
+    schema = StructType([rows.schema[name] for name in columns])
+    values = schemas.values(sink, to_arrow_type(schema, timezone="UTC"))
+    headers = [_headers(sink).alias("headers")] if sink.headers else []
+    if sink.format == "json-schema":
+        body = F.to_json(struct, {"ignoreNullFields": "false"}).cast("binary")
+        return rows.select(*made, F.concat(F.lit(bytearray(values.prefix)), body).alias("value"), *headers)
+    ready = rows.select(*made, struct.alias(ROW), *headers)
+    types = f"key BINARY, value BINARY{f', {HEADERS_SCHEMA}' if headers else ''}"
+    return ready.mapInArrow(values.encoded, types)
 
 
 def _is_raw(rows: DataFrame, columns: list[str]) -> bool:

@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.pipelines.control.folder import StateFolder
 from headrace.pipelines.control.offset_mirror import OffsetMirror
 from headrace.pipelines.control.progress import BatchProgress, ProgressFiles, RunProgress, read_report
+from headrace.pipelines.control.sink_schemas import SinkSchemas
 from headrace.pipelines.control.source_schemas import SourceSchemas
 from headrace.pipelines.control.topic_sinks import REJECTED, topic_sinks
 from headrace.pipelines.control.topics import prepare_topics
@@ -26,7 +27,7 @@ from headrace.pipelines.errors import PipelineFailed
 from headrace.pipelines.run.failure_recovery import FailureRecovery
 from headrace.pipelines.run.inputs import read_static, read_topics
 from headrace.pipelines.run.output_modes import uses_transform_with_state
-from headrace.pipelines.run.plan import Query, plan
+from headrace.pipelines.run.plan import PlanSchemas, Query, plan
 from headrace.pipelines.run.start import start_query
 from headrace.pipelines.spark_errors import explain_error
 from headrace.pipelines.spec.file import SpecFile
@@ -67,8 +68,8 @@ class Runner:
         self._stopping = threading.Event()
         self._queries: dict[str, StreamingQuery] = {}
         self._planned: dict[str, Query] = {}
-        self._schemas = SourceSchemas(file.spec, folder.schemas)
-        self._recovery = FailureRecovery(spark, file, folder, self._schemas, self._stopping.is_set)
+        self._schemas = PlanSchemas(SourceSchemas(file.spec, folder.schemas), SinkSchemas(file.spec, registers=True))
+        self._recovery = FailureRecovery(spark, file, folder, self._schemas.sources, self._stopping.is_set)
         self._seen: dict[str, str] = {}
         self._spans: PipelineSpans | None = None
         self.book = RunProgress([], [])
@@ -216,7 +217,7 @@ class Runner:
     def _plan_again(self, name: str, source: str, ids: list[int]) -> None:
         """Plan a query again whose batch has records of new schemas: see `source_schemas.py`."""
         _log.info("%s has records of new schemas (%s): %s is planned again", source, ", ".join(map(str, ids)), name)
-        self._schemas.learn(source, ids)
+        self._schemas.sources.learn(source, ids)
         again = plan(self._spark, self._file, self._read, self._schemas)
         self._planned[name] = next(each for each in again if each.name == name)
 

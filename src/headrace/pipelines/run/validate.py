@@ -7,9 +7,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.pipelines import decode
-from headrace.pipelines.control.source_schemas import SourceSchemas
 from headrace.pipelines.run.inputs import read_static
-from headrace.pipelines.run.plan import Query, plan
+from headrace.pipelines.run.plan import PlanSchemas, Query, plan
 from headrace.pipelines.spec.file import SpecFile
 from headrace.pipelines.spec.model import Source
 
@@ -47,4 +46,4 @@ def validate(spark: SparkSession, file: SpecFile) -> ValidatedPipeline:
             columns = f"{decode.RECORD_SCHEMA}, {decode.HEADERS_SCHEMA}" if headers else decode.RECORD_SCHEMA
             return spark.readStream.schema(columns).parquet(str(Path(folder)))
 
-        return ValidatedPipeline(plan(spark, file, read, SourceSchemas(file.spec)))
+        return ValidatedPipeline(plan(spark, file, read, PlanSchemas.unregistered(file.spec)))

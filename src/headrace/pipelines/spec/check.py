@@ -12,7 +12,7 @@ Problem = tuple[KeyPath, str]
 
 STREAM_FORMATS = ("json", "csv", *SCHEMA_FORMATS, "text", "raw")
 FILE_FORMATS = ("parquet", "csv", "json", "orc")
-TOPIC_FORMATS = ("json", "text", "raw")
+TOPIC_FORMATS = ("json", *SCHEMA_FORMATS, "text", "raw")
 TABLE_FORMATS = ("parquet", "iceberg")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
@@ -188,6 +188,9 @@ def _of_sink(path: KeyPath, sink: Sink, known: list[str]) -> Iterator[Problem]:
             yield path, "say which table of the database: table = …"
         if not sink.keys:
             yield path, "say which columns identify a row: key = …"
+    for key in ("registry", "subject"):
+        if getattr(sink, key) and sink.format not in SCHEMA_FORMATS:
+            yield (*path, key), f"{key} is for topics in {', '.join(SCHEMA_FORMATS)}: say which with format"
     if sink.partitions is not None and sink.partitions < 1:
         yield (*path, "partitions"), "a topic has at least one partition"
     if sink.rows < 1:

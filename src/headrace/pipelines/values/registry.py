@@ -8,6 +8,7 @@ the pipeline and not a single value.
 
 import base64
 import json
+import re
 import ssl
 import time
 import urllib.error
@@ -29,6 +30,7 @@ _PAUSE_S = 0.2
 _MAX_RESPONSE_BYTES = 16 * 1024 * 1024
 _MAX_REFERENCES = 200
 _MAX_VERSIONS = 100
+_DESCRIPTION = re.compile(r"description:'(.+?)'[,}]")
 _TYPE = "application/vnd.schemaregistry.v1+json"
 
 
@@ -156,7 +158,8 @@ class SchemaRegistry:
         with error:
             message = _message(error)
         if error.code == 409:
-            raise IncompatibleColumns(message)
+            found = _DESCRIPTION.findall(message)
+            raise IncompatibleColumns("; ".join(found[:3]) or message[:300])
         if error.code == 422:
             raise SchemaError(f"the registry at {self.address} refuses the schema: {message}")
         reason = f"it answered {error.code} {message}"
@@ -215,4 +218,4 @@ def _message(error: urllib.error.HTTPError) -> str:
         text = str(found["message"])
     except (OSError, HTTPException, ValueError, KeyError, TypeError):
         text = str(error.reason)
-    return " ".join(text.split())[:1000]
+    return " ".join(text.split())[:2000]

@@ -1,0 +1,157 @@
+"""Which schema a source is read with, decided by the driver and stored; and the versions that sinks register."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headrace.pipelines.control.sink_schemas import SinkSchemas
+from headrace.pipelines.control.source_schemas import MAX_IDS, SourceSchemas, registry_for
+from headrace.pipelines.errors import PipelineError
+from headrace.pipelines.spec.file import SpecFile
+from headrace.pipelines.spec.model import Spec
+from headrace.pipelines.values.registry import RegistryUnavailable, SchemaRegistry
+from headrace.pipelines.values.schemas import WriterSchema
+from headrace.pipelines.values.types import SchemaError
+from headrace.schemas.payload.framing import prefix
+from headrace.wire import Cluster
+
+ID = {"name": "id", "type": "string"}
+AMOUNT = {"name": "amount", "type": "double", "default": 0.5}
+OTHER = {"name": "id", "type": "long"}
+
+
+class Place:
+    """A pipeline that reads one topic, and the registry of its broker."""
+
+    def __init__(self, folder: Path, cluster: Cluster, topic: str) -> None:
+        self._folder = folder
+        self._bootstrap = cluster.bootstrap
+        self.topic = topic
+        self.registry: SchemaRegistry = registry_for(self.spec(), self.spec().sources["source"])
+
+    def spec(self, keys: str = "", sink: str = "") -> Spec:
+        file = self._folder / "one.toml"
+        file.write_text(f'[source]\ntopic = "{self.topic}"\nformat = "avro"\n{keys}\n[sink]\ntopic = "out"\n{sink}')
+        return SpecFile(file, {}, bootstrap=self._bootstrap).spec
+
+    def schemas(self, keys: str = "") -> SourceSchemas:
+        return SourceSchemas(self.spec(keys), self._folder / "checkpoint" / "schemas.json")
+
+    def register(self, *fields: dict[str, Any]) -> int:
+        """Register a version whose id no other test has: equal schemas have one."""
+        record = {"type": "record", "name": self.topic.replace("-", "_"), "fields": list(fields)}
+        return self.registry.register(f"{self.topic}-value", WriterSchema(json.dumps(record)))
+
+
+@pytest.fixture
+def place(tmp_path: Path, cluster: Cluster, new_topic: Any) -> Place:
+    return Place(tmp_path, cluster, new_topic(prefix="decided"))
+
+
+def columns(schemas: SourceSchemas) -> str:
+    values = schemas.values("source")
+    assert values is not None
+    return values.ddl
+
+
+def reasons(schemas: SourceSchemas, *values: bytes) -> list[str | None]:
+    decoder = schemas.values("source")
+    assert decoder is not None
+    found: list[str | None] = decoder.decode(pa.array(values)).reasons.to_pylist()
+    return found
+
+
+def test_a_newer_version_is_taken_when_a_record_of_it_arrives(place: Place) -> None:
+    first = place.register(ID)
+    running = place.schemas()
+    assert columns(running) == "`id` STRING"
+    second = place.register(ID, AMOUNT)
+    assert columns(running) == "`id` STRING", "no record has it yet"
+    running.learn("source", [second])
+    assert columns(running) == columns(place.schemas()) == "`id` STRING, `amount` DOUBLE"
+    assert columns(place.schemas("version = 1")) == "`id` STRING"
+    assert reasons(running, prefix(first) + b"\x02a") == [None]
+
+
+def test_at_the_next_start_the_newest_version_is_taken(place: Place) -> None:
+    place.register(ID)
+    columns(place.schemas())
+    place.register(ID, AMOUNT)
+    assert columns(place.schemas()) == "`id` STRING, `amount` DOUBLE"
+
+
+def test_a_version_that_cannot_read_what_is_there_is_not_taken(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    first = place.register(ID)
+    running = place.schemas()
+    columns(running)
+    place.registry._call("PUT", f"/config/{place.topic}-value", {"compatibility": "NONE"})
+    second = place.register(OTHER)
+    with caplog.at_level(logging.WARNING):
+        running.learn("source", [second])
+    assert "is not read with version 2" in caplog.text
+    assert columns(running) == columns(place.schemas()) == "`id` STRING"
+    found = reasons(running, prefix(first) + b"\x02a", prefix(second) + b"\x02")
+    assert found == [
+        None,
+        f"the schema of id {second} cannot be used: id was written as long and cannot be read as string",
+    ]
+
+
+def test_an_unknown_id_stays_unknown(place: Place) -> None:
+    """Otherwise the query of the dead letters could accept what the sink's has left out."""
+    highest = place.register(ID)
+    running = place.schemas()
+    running.learn("source", [highest + 1])
+    assert place.register(ID, AMOUNT) == highest + 1
+    for schemas in (running, place.schemas()):
+        assert reasons(schemas, prefix(highest + 1) + b"\x02a") == [f"there is no schema of id {highest + 1}"]
+
+
+def test_without_the_registry_a_pipeline_goes_on_with_what_it_knows(place: Place) -> None:
+    place.register(ID)
+    columns(place.schemas())
+
+    def gone(_: Any) -> SchemaRegistry:
+        raise RegistryUnavailable("gone")
+
+    spec, file = place.spec(), place._folder / "checkpoint" / "schemas.json"
+    assert columns(SourceSchemas(spec, file, gone)) == "`id` STRING"
+    with pytest.raises(RegistryUnavailable):
+        SourceSchemas(spec, None, gone).values("source")
+
+
+def test_ids_are_bounded_and_a_missing_subject_is_said(place: Place) -> None:
+    with pytest.raises(SchemaError, match=f"has no subject {place.topic}-value: register"):
+        place.schemas().values("source")
+    place.register(ID)
+    with pytest.raises(PipelineError, match="more than 1000 schema ids"):
+        place.schemas().learn("source", range(MAX_IDS + 1))
+    (place._folder / "checkpoint" / "schemas.json").write_text('{"format": 2, "sources": {}}')
+    with pytest.raises(PipelineError, match="newer Headrace"):
+        place.schemas().values("source")
+
+
+@pytest.mark.parametrize("kind", ["avro", "protobuf", "json-schema"])
+def test_a_sink_registers_each_set_of_columns_once(kind: str, place: Place) -> None:
+    spec = place.spec(sink=f'format = "{kind}"\nsubject = "{place.topic}-{kind}"')
+    sink, subject = spec.sinks["sink"], f"{place.topic}-{kind}"
+    one, two = ("a", pa.int64()), ("b", pa.list_(pa.string()))
+
+    def register(*columns: tuple[str, pa.DataType]) -> bytes:
+        return SinkSchemas(spec, registers=True).values(sink, pa.struct(columns)).prefix
+
+    assert register(one) == register(one)
+    assert register(one) != register(one, two)
+    register(two)
+    register(two, one, ("c", pa.bool_()))
+    newest = place.registry.latest(subject)
+    assert newest.version == (3 if kind == "json-schema" else 4)
+    if kind == "protobuf":
+        assert "= 2;" in newest.schema.text.split("repeated string b")[1][:6], "the number of a field is its own"
+        assert "reserved 1" in newest.schema.text, "the number of a field that was gone is not used again"
+    with pytest.raises(SchemaError, match=f"cannot be the next version of {subject}"):
+        register(("a", pa.struct([("x", pa.int64())])), two, ("c", pa.int64()))
