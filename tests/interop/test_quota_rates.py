@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaError, Producer
-from kafka.errors import KafkaTimeoutError
 
 from kafka import KafkaConsumer, KafkaProducer
 from tests.waiting import until
@@ -60,8 +59,7 @@ def produce_kafka_python(bootstrap: str, client_id: str, topic: str, stop: threa
     while not stop.is_set():
         if room.acquire(timeout=0.1):
             producer.send(topic, VALUE).add_callback(delivered)
-    with suppress(KafkaTimeoutError):
-        producer.close(timeout=0)
+    producer.close(timeout=60)
 
 
 def produce_aiokafka(bootstrap: str, client_id: str, topic: str, stop: threading.Event, count: Count) -> None:

@@ -116,6 +116,8 @@ def kafka_error(code: ErrorCode, message: str | None = None) -> AdminError:
         return AdminError(404, code.name, sentence)
     if code in _CONFLICT:
         return AdminError(409, code.name, sentence)
+    if code is ErrorCode.throttling_quota_exceeded:
+        return AdminError(429, code.name, sentence, {"retry-after": "1"})
     if code.retriable:
         return AdminError(503, code.name, sentence, {"retry-after": "1"})
     return AdminError(400, code.name, sentence)
