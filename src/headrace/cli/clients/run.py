@@ -18,6 +18,9 @@ def show_clients(bootstrap: str, http: str, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
+    if not found:
+        print("No client is connected over Kafka's protocol")
+        return
     heads = (
         "CLIENT",
         "SOFTWARE",
