@@ -358,7 +358,7 @@ class Connection(asyncio.BufferedProtocol):
                 slot.turn = timer.later()
             self._await_answer(slot, context, result)
         else:
-            if metered is None and isinstance(result, Raw):
+            if isinstance(result, Raw) and (metered is None or not (metered.throttle_ms or metered.is_timed)):
                 buffers = result.buffers
             else:
                 buffers = self._encoded(context, result, None if timer is None else timer.kind)

@@ -53,6 +53,7 @@ class MeteredRequest:
         "_size_bytes",
         "_spent_ms",
         "_taken_ms",
+        "is_timed",
         "throttle_ms",
     )
 
@@ -60,7 +61,9 @@ class MeteredRequest:
         self._meter = meter
         self._accounts = accounts
         self._size_bytes = size_bytes
-        self._running_since_ms: float | None = meter.now_ms() if meter.is_timed else None
+        self.is_timed = is_timed = meter.is_timed
+        """Whether the time of the request counts."""
+        self._running_since_ms: float | None = meter.now_ms() if is_timed else None
         self._spent_ms = 0.0
         self._taken_ms = 0
         self._cause: QuotaAccount | None = None
@@ -69,11 +72,6 @@ class MeteredRequest:
 
     # -- time
 
-    @property
-    def is_timed(self) -> bool:
-        """Whether the time of the request counts."""
-        return self._meter.is_timed
-
     def pause(self) -> None:
         """The event loop goes on to other work."""
         if self._running_since_ms is not None:
@@ -81,7 +79,7 @@ class MeteredRequest:
             self._running_since_ms = None
 
     def resume(self) -> None:
-        if self._meter.is_timed:
+        if self.is_timed:
             self._running_since_ms = self._meter.now_ms()
 
     async def timed(self, work: Coroutine[Any, Any, Any]) -> Any:
@@ -115,7 +113,7 @@ class MeteredRequest:
             delay_ms = account.record(self._size_bytes, int(self._meter.now_ms()))
             if delay_ms:
                 self.delayed(account, delay_ms)
-        if has_answer and self._meter.is_timed:
+        if has_answer and self.is_timed:
             self._record_time(self._meter.now_ms())
         return self.throttle_ms
 
@@ -126,7 +124,7 @@ class MeteredRequest:
         never be read otherwise, as is the case in Kafka. It is delivered, and then the client waits.
         """
         now_ms = int(self._meter.now_ms())
-        if self._meter.is_timed:
+        if self.is_timed:
             self._record_time(now_ms)
         request_delay_ms = self.throttle_ms
         account = self._accounts.fetch
@@ -154,7 +152,7 @@ class MeteredRequest:
 
     def answered(self, answer: Entity) -> Entity:
         """Count the time of any other request; the answer with the delay, if its version has a field for it."""
-        if self._meter.is_timed:
+        if self.is_timed:
             self._record_time(self._meter.now_ms())
         if self.throttle_ms and hasattr(answer, "throttle_time"):
             throttled: Entity = replace(cast(Any, answer), throttle_time=from_ms(self.throttle_ms))

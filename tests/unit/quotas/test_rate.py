@@ -50,8 +50,11 @@ def test_rates_are_those_of_kafkas_code(seed: int) -> None:
     ours, java = SampledRate(windows), JavaRate(*windows)
     for _ in range(300):
         value = random.choice((0, 1, 100, 12_345, -50))
-        ours.record(value, now_ms)
         java.record(value, now_ms)
+        if random.random() < 0.5:
+            assert ours.charge(value, 700, now_ms) == java.throttle_ms(700, now_ms)
+        else:
+            ours.record(value, now_ms)
         if random.random() < 0.7:
             assert ours.measure(now_ms) == pytest.approx(java.measure(now_ms))
             assert ours.window_ms(now_ms) == java.window_size(now_ms)
