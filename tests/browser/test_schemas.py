@@ -32,6 +32,12 @@ def test_a_version_has_its_text_its_references_and_its_topic(tab: Tab) -> None:
     expect(page.get_by_role("main")).to_contain_text("shipments-value version 2")
 
 
+def test_a_topic_leads_to_its_schemas(tab: Tab) -> None:
+    page = tab.open("/ui/topics/shipments")
+    page.get_by_role("link", name="schema of values").click()
+    expect(page).to_have_url(f"{tab.base}/ui/schemas/shipments-value")
+
+
 def test_two_versions_are_compared_in_colour(tab: Tab) -> None:
     page = tab.open("/ui/schemas/shipments-value/compare?from=1&to=2")
     difference = page.get_by_role("region", name="Difference")

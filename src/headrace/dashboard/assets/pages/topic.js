@@ -38,7 +38,7 @@ function Topic({ name, tab, topic, reload }) {
     { key: "settings", label: "Settings", href: href("settings") },
   ];
   return html`<${PageHead} title=${name}
-      badges=${html`${topic.is_internal && html`<${Badge}>internal<//>`}${topic.is_queue && html`<${Badge} tone="info">queue<//>`}${topic.offline > 0 && html`<${Badge} tone="crit">${topic.offline} offline<//>`}${topic.under_replicated > 0 && html`<${Badge} tone="warn">${topic.under_replicated} not in sync<//>`}`}>
+      badges=${html`${topic.is_internal && html`<${Badge}>internal<//>`}${topic.is_queue && html`<${Badge} tone="info">queue<//>`}${topic.offline > 0 && html`<${Badge} tone="crit">${topic.offline} offline<//>`}${topic.under_replicated > 0 && html`<${Badge} tone="warn">${topic.under_replicated} not in sync<//>`}<${SchemaLinks} topic=${name} />`}>
       ${topic.is_queue && html`<a class="button" href=${to("queues", name)}>Open as a queue</a>`}
       ${canChange && !topic.is_internal && html`<button type="button" class="button" onClick=${() => setDialog("grow")}><${Icon} name="plus" />Partitions</button>
         <button type="button" class="button danger" onClick=${() => setDialog("delete")}><${Icon} name="trash" />Delete</button>
@@ -63,6 +63,15 @@ function Topic({ name, tab, topic, reload }) {
         toast(`Deleted ${name}.`);
         navigate(to("topics"));
       }} />`}`;
+}
+
+const SUBJECTS = 100;
+
+/** Links to the schemas of the topic's keys and values, if there are some. */
+function SchemaLinks({ topic }) {
+  const found = useResource("/subjects", { query: { search: topic, per_page: SUBJECTS }, pollMs: false });
+  const own = (found.data?.items ?? []).filter((each) => each.topic === topic && each.subject !== topic);
+  return own.map((each) => html`<a key=${each.subject} class="badge info" href=${to("schemas", each.subject)}>schema of ${each.subject.endsWith("-key") ? "keys" : "values"}</a>`);
 }
 
 const known = (value) => value !== null && value !== undefined && value >= 0;
