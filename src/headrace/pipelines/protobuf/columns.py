@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.pipelines.protobuf.scalars import FIXED, ScalarColumn, default_of, wire_type
+from headrace.pipelines.protobuf.scalars import FIXED, PLAIN_NUMBERS, ScalarColumn, default_of, wire_type
 from headrace.pipelines.protobuf.schema import MessageField, MessageType
 from headrace.pipelines.protobuf.single import read_message
 from headrace.pipelines.protobuf.tags import LENGTH, VARINT, NextTags, mask_of
@@ -76,6 +76,8 @@ class MessageNode(ColumnNode):
                     self._add(found, field_, tag & 7, which, some)
                     steps += 1
                     tags.advance(which, some, alone=steps > _MOST_STEPS_ALONE and len(which) < _FEW_ROWS)
+                    if not field_.is_repeated:
+                        break
             tags.skip_unknown()
             steps += 1
             if steps > _MOST_STEPS_ALONE:
@@ -113,6 +115,11 @@ class MessageNode(ColumnNode):
             missing |= found.chosen[field_.oneof] != field_.number
         if not parts:
             made = pa.nulls(count, field_.arrow)
+        elif len(parts) == 1 and field_.kind in PLAIN_NUMBERS:
+            owners, column = parts[0]
+            numbers = np.zeros(count, field_.arrow.to_pandas_dtype())
+            numbers[owners] = np.asarray(column)
+            return pa.array(numbers, field_.arrow, mask=missing if field_.has_presence else None)
         else:
             whole = parts[0][1] if len(parts) == 1 else pa.concat_arrays([column for _, column in parts])
             made = whole.take(pa.array(index, mask=missing if missing.any() else None))

@@ -14,6 +14,10 @@ FIXED: Final = {
 }  # fmt: skip
 """Scalars of a fixed size, by their names in numpy."""
 _WIRE: Final = {"string": 2, "bytes": 2, "message": 2} | {kind: 1 if "8" in of else 5 for kind, of in FIXED.items()}
+PLAIN_NUMBERS: Final = frozenset(
+    {"double", "float", "int32", "int64", "uint32", "sint32", "sint64", "fixed32", "sfixed32", "sfixed64", "bool"}
+)
+"""Scalars that numpy and Arrow have alike, with the default zero."""
 STRUCTS: Final = {
     kind: Struct("<" + code)
     for kind, code in zip(("double", "float", "fixed32", "sfixed32", "fixed64", "sfixed64"), "dfIiQq", strict=True)

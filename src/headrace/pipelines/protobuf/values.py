@@ -91,7 +91,9 @@ class IndexedMessage(ColumnNode):
                 fits &= rows.data.take(start + place, mode="clip") == byte
             rows.at[fits] += len(prefix)
             matched |= fits
-        if not matched.all():
+            if matched.all():
+                break
+        else:
             rows.fail(~matched, self._other)
         return self.message.column(rows)
 
