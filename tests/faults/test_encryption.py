@@ -140,4 +140,4 @@ def _config_of(cluster: ClusterProcesses) -> Path:
 def _is_unreadable(cluster: ClusterProcesses, broker_id: int) -> bool:
     """Whether one broker refuses to serve the topic, as leader or as follower, for lack of a key."""
     code = fetched(cluster.brokers[broker_id].bootstrap, "orders")
-    return code == raw_client.Error.kafka_storage_error
+    return code == raw_client.Error.policy_violation
