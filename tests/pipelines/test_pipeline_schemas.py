@@ -11,7 +11,7 @@ from headrace.pipelines.control.source_schemas import registry_for
 from headrace.pipelines.errors import SpecError
 from headrace.pipelines.run.runner import Runner
 from headrace.pipelines.spec.model import Source
-from headrace.pipelines.values.registry import RegisteredSchema, SchemaRegistry
+from headrace.pipelines.values.registry import SchemaRegistry, VersionedSchema
 from headrace.pipelines.values.schemas import WriterSchema
 from headrace.schemas.parsed import parse_any
 from headrace.schemas.payload.codecs import codec_of
@@ -135,7 +135,7 @@ def test_each_format_as_sink_is_read_by_its_schema(pipelines, spark, registry, n
     assert registry.latest(f"{outs['avro']}-value").version == 1
 
 
-def decoded(schema: RegisteredSchema, value: bytes | None) -> Any:
+def decoded(schema: VersionedSchema, value: bytes | None) -> Any:
     """The value by the codecs of the SDK."""
     frame = read_frame(value or b"")
     assert frame.schema == schema.id

@@ -27,7 +27,7 @@ from headrace.pipelines.json_schema.columns import columns_of_document, narrowed
 from headrace.pipelines.spec.model import Sink, Source, Spec
 from headrace.pipelines.values.framed import FramedValues
 from headrace.pipelines.values.pinned import PinnedSchemas
-from headrace.pipelines.values.registry import RegisteredSchema, RegistryUnavailable, SchemaRegistry
+from headrace.pipelines.values.registry import RegistryUnavailable, SchemaRegistry, VersionedSchema
 from headrace.pipelines.values.schemas import WriterSchema
 from headrace.pipelines.values.types import SchemaError
 from headrace.schemas.errors import SchemaFault
@@ -125,7 +125,7 @@ class SourceSchemas:
         made = SourceDecisions(source.subject_name, found.schema, found.id)
         return made.with_ids({**ids, found.id: found.schema})
 
-    def _wanted(self, source: Source, registry: SchemaRegistry) -> RegisteredSchema:
+    def _wanted(self, source: Source, registry: SchemaRegistry) -> VersionedSchema:
         if source.version is None:
             return registry.latest(source.subject_name)
         found = registry.find(source.subject_name, source.version)

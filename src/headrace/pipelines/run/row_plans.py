@@ -50,7 +50,7 @@ class _Node:
         if self.kind == "Join":
             is_known = sum(each.has_stream for each in self.children) == 1
         elif self.kind == "MapInArrow":
-            # Ours decodes Avro row by row; a user's may combine rows.
+            # Ours decodes values row by row; a user's may combine rows.
             is_known = "_reason" in str(self.node.output())
         else:
             is_known = self.kind in _BY_ROW

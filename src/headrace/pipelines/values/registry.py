@@ -42,7 +42,7 @@ class IncompatibleColumns(SchemaError):
     """The registry refuses a schema, because readers of the earlier ones could not go on with it."""
 
 
-class RegisteredSchema(NamedTuple):
+class VersionedSchema(NamedTuple):
     """A version of a subject."""
 
     id: int
@@ -69,7 +69,7 @@ class SchemaRegistry:
         answer = self._get(f"/schemas/ids/{schema_id}")
         return None if answer is None else self._with_references(answer, f"the schema of id {schema_id}")
 
-    def latest(self, subject: str) -> RegisteredSchema:
+    def latest(self, subject: str) -> VersionedSchema:
         """The newest version of a subject; `SchemaError` if there is none."""
         found = self.find(subject)
         if found is None:
@@ -78,17 +78,17 @@ class SchemaRegistry:
             )
         return found
 
-    def find(self, subject: str, version: int | None = None) -> RegisteredSchema | None:
+    def find(self, subject: str, version: int | None = None) -> VersionedSchema | None:
         """A version of a subject, or the newest; None if there is none."""
         answer = self._get(f"/subjects/{_quoted(subject)}/versions/{version or 'latest'}")
         if answer is None:
             return None
         what = f"version {version} of {subject}" if version else f"the newest schema of {subject}"
-        return RegisteredSchema(
+        return VersionedSchema(
             int(answer.get("id", 0)), int(answer.get("version", 0)), self._with_references(answer, what)
         )
 
-    def versions(self, subject: str) -> Iterator[RegisteredSchema]:
+    def versions(self, subject: str) -> Iterator[VersionedSchema]:
         """The newest versions of a subject, at most a hundred."""
         numbers = self._call("GET", f"/subjects/{_quoted(subject)}/versions")
         if not isinstance(numbers, list):
