@@ -45,8 +45,8 @@ LEVELS = (
         "cleanup.policy, and storing Kafka's settings that have no effect here; the group settings "
         "share.delivery.count.limit and share.partition.max.record.locks; dead-letter topics of share groups; "
         "streams groups (KIP-1071) and their settings; users, access keys, ACLs and encryption at rest; reports "
-        "of pipelines; the schema registry; client quotas; Kafka's own record formats in __consumer_offsets and "
-        "__transaction_state",
+        "of pipelines; the schema registry and schema validation; client quotas; Kafka's own record formats in "
+        "__consumer_offsets and __transaction_state",
         {"share.version": 2, "streams.version": 1, "transaction.version": 2},
     ),
 )
