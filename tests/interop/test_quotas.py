@@ -137,10 +137,8 @@ def test_request_time_delays_any_request_for_at_most_a_window(
         assert any(0 < delay <= 1.0 for delay in delays)
         assert max(delays) <= 1.0
         # Versions without a field for it are muted all the same.
-        began = time.monotonic()
         client.call(raw_client.METADATA, 0, topics=[])
-        seconds_until_answered(client)
-        assert time.monotonic() - began > 0
+        assert seconds_until_answered(client) >= 0.9
 
 
 @pytest.mark.parametrize(("version", "is_strict"), [(7, True), (5, False)])
