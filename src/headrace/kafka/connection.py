@@ -53,6 +53,7 @@ class Connection(asyncio.BufferedProtocol):
         "_authentication",
         "_frame_began_ms",
         "_frames",
+        "_holds_large_frame",
         "_host",
         "_last_active_ms",
         "_listener",
@@ -82,11 +83,13 @@ class Connection(asyncio.BufferedProtocol):
         self._frames = FrameReader(max_frame_bytes, host.buffers)
         self._queue: deque[Frame] = deque()
         self._answers = AnswerQueue(self._timer, self._answers_sent)
-        self._mute_timer = MuteTimer(self._state, self._pump)
+        self._mute_timer = MuteTimer(self._state, self._resume)
         self._transport: asyncio.Transport | None = None
         self._outbox: Outbox | None = None
         self._peer: Peer | None = None
         self._reserved_bytes = 0
+        self._holds_large_frame = False
+        """Whether the reserved memory is that of a request whose handler goes on as a coroutine."""
         self._promised_bytes = 0
         self._unsent_bytes = 0
         self._last_active_ms = 0.0
@@ -110,6 +113,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _admitted(self) -> None:
         assert self._peer is not None
+        if self._state.phase is not Phase.ACCEPTED:
+            return
+        self._opened_ms = self._host.now_ms()
         self._authentication = self._peer.authentication
         self._state.admitted(authenticates=self._authentication is not None)
         self._regulate()
@@ -132,8 +138,8 @@ class Connection(asyncio.BufferedProtocol):
         self._host.closed(self)
         self._queue.clear()
         self._host.budget.leave(self._budget_has_room)
-        self._host.budget.release(self._reserved_bytes)
-        self._reserved_bytes = 0
+        if not self._holds_large_frame:
+            self._release_reserved()
         self._mute_timer.abandon()
         self._answers.abandon()
         if self._peer is not None:
@@ -350,6 +356,7 @@ class Connection(asyncio.BufferedProtocol):
             if timer is not None:
                 slot.turn = timer.alone()
             self._state.block()
+            self._holds_large_frame = isinstance(frame, memoryview)
             self._host.spawn(self._serve(slot, context, frame, result))
             return
         self._release(frame)
@@ -408,6 +415,9 @@ class Connection(asyncio.BufferedProtocol):
         mark = mark_task(context)
         try:
             answer = await work
+        except ProtocolError as error:
+            self.close(f"sent a malformed request: {error}")
+            return
         except Exception:
             log.exception("%s failed", api_name(context.header.api_key))
             self.abort()
@@ -531,6 +541,10 @@ class Connection(asyncio.BufferedProtocol):
     def _release(self, frame: Frame) -> None:
         """Return the memory of a handled request. A connection has at most one large frame, whose buffer is reused."""
         if isinstance(frame, memoryview):
-            self._host.budget.release(self._reserved_bytes)
-            self._reserved_bytes = 0
+            self._holds_large_frame = False
+            self._release_reserved()
             self._frames.release(frame)
+
+    def _release_reserved(self) -> None:
+        self._host.budget.release(self._reserved_bytes)
+        self._reserved_bytes = 0

@@ -9,7 +9,8 @@ acts on the resulting state. Three state machines run side by side.
                                     ▲    │
                                     └─ MUTED
 
-Each may also skip ahead to CLOSING or CLOSED, and a connection that does not use SASL goes from ACCEPTED to SERVING.
+Each may also skip ahead to DRAINING, CLOSING or CLOSED, and a connection that does not use SASL goes from ACCEPTED to
+SERVING.
 Which requests are answered while a client authenticates is in `authentication.py`.
 
 `Dispatch`, whether the next request may be handled:
@@ -57,7 +58,7 @@ class Intake(IntEnum):
 
 
 PHASES: Mapping[Phase, frozenset[Phase]] = {
-    Phase.ACCEPTED: frozenset({Phase.AUTHENTICATING, Phase.SERVING, Phase.CLOSING, Phase.CLOSED}),
+    Phase.ACCEPTED: frozenset({Phase.AUTHENTICATING, Phase.SERVING, Phase.DRAINING, Phase.CLOSING, Phase.CLOSED}),
     Phase.AUTHENTICATING: frozenset({Phase.SERVING, Phase.DRAINING, Phase.CLOSING, Phase.CLOSED}),
     Phase.SERVING: frozenset({Phase.MUTED, Phase.DRAINING, Phase.CLOSING, Phase.CLOSED}),
     Phase.MUTED: frozenset({Phase.SERVING, Phase.DRAINING, Phase.CLOSING, Phase.CLOSED}),

@@ -22,6 +22,7 @@ from headrace.protocol.frames import Frame
 from headrace.quotas.broker_quotas import BrokerQuotas
 from headrace.runtime.buffers import BufferPool
 from headrace.runtime.deferred import Deferred
+from tests.waiting import until_async
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -232,6 +233,30 @@ def test_one_that_goes_away_while_it_waits_for_memory_leaves_the_others_going(se
     asyncio.run(test())
 
 
+def test_a_request_that_waits_keeps_its_memory_also_when_its_client_goes_away(serve: Callable[[Handle], None]) -> None:
+    """Else one that sends large requests and reconnects would hold more than the budget."""
+    waits = asyncio.Event()
+
+    async def wait() -> Any:
+        await waits.wait()
+        return Raw((b"done",))
+
+    async def test() -> None:
+        serve(lambda body: wait())
+        host = FakeHost(limit_bytes=MIB)
+        client = Client(host, max_frame_bytes=MIB)
+        client.send(b"x" * 700 * KIB)
+        while client.push():
+            pass
+        client.connection.connection_lost(None)
+        await asyncio.sleep(0)
+        assert host.budget.used_bytes >= 700 * KIB
+        waits.set()
+        await until_async(lambda: host.budget.used_bytes == 0)
+
+    asyncio.run(test())
+
+
 def test_answers_that_will_be_large_are_not_promised_without_end(serve: Callable[[Handle], None]) -> None:
     """A client that asks for much at once, and does not take it, costs as much as a few answers."""
     promised: list[Deferred[Any]] = []
@@ -319,6 +344,27 @@ def test_a_client_that_owes_the_rest_of_a_request_is_closed_sooner_than_an_idle_
     host.time_ms = 31_000.0
     idle.connection.look_after(idle_ms=30_000, stall_ms=5000)
     assert idle.transport.is_closed
+
+
+def test_a_request_that_turns_out_malformed_later_is_no_failure_of_the_broker(
+    serve: Callable[[Handle], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as a Produce without an answer (acks=0) whose batch is refused after a check."""
+
+    async def late() -> Any:
+        await asyncio.sleep(0)
+        raise ProtocolError("played")
+
+    async def test() -> None:
+        serve(lambda body: late())
+        client = Client(FakeHost())
+        client.send(b"bad")
+        client.push()
+        await asyncio.wait_for(client.transport.closed.wait(), 60)
+        assert not client.transport.is_aborted
+        assert not caplog.records
+
+    asyncio.run(test())
 
 
 @pytest.mark.parametrize("is_late", [False, True])

@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from headrace.kafka import connection as module
+from headrace.kafka.authentication import Authentication
 from headrace.kafka.dispatch import Context, Raw, Route
+from headrace.kafka.request_meter import KafkaRequestMeter
 from headrace.model.quotas import QuotaKind
 from headrace.protocol.frames import Frame
 from headrace.runtime.clock import SystemClock
@@ -140,6 +142,62 @@ def test_a_connection_that_waits_its_turn_is_served_then(serve: Callable[[Handle
         assert await asyncio.wait_for(asyncio.get_running_loop().sock_recv(client.transport.other_end, 100), 60) == (
             b"\x00\x00\x00\x01a"
         )
+
+    asyncio.run(test())
+
+
+def test_a_connection_that_waits_its_turn_drains_and_is_not_served_afterwards(serve: Callable[[Handle], None]) -> None:
+    async def test() -> None:
+        serve(lambda ctx, body: Raw((body,)))
+        host = QuotaHost()
+        host.admitted_after_ms = 10.0
+        client = Client(host)
+        failures: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: failures.append(context))
+        client.connection.drain()
+        assert not client.connection.has_unanswered
+        await asyncio.sleep(0.05)
+        assert not client.transport.is_reading
+        assert not failures
+        client.connection.close("was still open when the broker stopped")
+        assert client.transport.is_closing()
+
+    asyncio.run(test())
+
+
+def test_the_time_to_authenticate_begins_when_a_connection_has_had_its_turn() -> None:
+    async def test() -> None:
+        host = FakeHost()
+        host.admitted_after_ms = 10.0
+        client = Client(host)
+        peer = client.connection.peer
+        assert peer is not None
+        peer.authentication = Authentication(cast(Any, {}), (), max_reauth_ms=0, wall_ms=lambda: 0)
+        host.time_ms = 40_000.0
+        await until_async(lambda: client.transport.is_reading)
+        client.connection.look_after(idle_ms=600_000, stall_ms=30_000)
+        assert not client.transport.is_closing()
+
+    asyncio.run(test())
+
+
+def test_the_wait_of_a_muted_request_is_no_time_of_its_handler(serve: Callable[[Handle], None]) -> None:
+    def handle(ctx: Context, body: bytes) -> Any:
+        append(ctx, body, [])
+        return Raw((b"done",))
+
+    async def test() -> None:
+        serve(handle)
+        host = QuotaHost()
+        host.now_s = SystemClock().monotonic_s
+        host.meter = KafkaRequestMeter()
+        client = Client(host)
+        client.send(b"a" * (RATE * 10 + 200), b"b")
+        client.push()
+        await client.take(16)
+        kind = host.meter.api(0)
+        await until_async(lambda: kind.count == 2)
+        assert kind.local_ms < 100 < kind.queue_ms
 
     asyncio.run(test())
 
