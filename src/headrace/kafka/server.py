@@ -217,6 +217,8 @@ class KafkaServer:
 
     def _refused_after(self, address: str, delay_ms: int) -> Admittance:
         """Refuse a connection after a delay, so that its client does not try again at once, unless too many wait."""
+        if not delay_ms:
+            return self._refused(address, "too many wait their turn because of max.connection.creation.rate")
         self._refused(address, "it opens connections faster than its quota connection_creation_rate")
         if self._refused_later >= _REFUSED_LATER_MAX:
             return _REFUSED

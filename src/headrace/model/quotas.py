@@ -9,6 +9,8 @@ CLIENT_ID_PREFIX = "client-id-prefix"
 """Not in Kafka: every client whose id begins with the name; they share one quota."""
 IP = "ip"
 ENTITY_TYPES = (USER, CLIENT_ID, CLIENT_ID_PREFIX, IP)
+MAX_NAME_CHARS = 1024
+"""Of the name of an entity."""
 
 
 class QuotaKind(StrEnum):

@@ -10,16 +10,14 @@ from itertools import chain
 from math import inf
 from typing import NamedTuple
 
-from headrace.model.quotas import ClusterQuotas, QuotaKind
+from headrace.model.quotas import MAX_NAME_CHARS, ClusterQuotas, QuotaKind
 from headrace.quotas.bucket import TokenBucket
 from headrace.quotas.limits import AccountName, QuotaLimit, QuotaTable
-from headrace.quotas.rate import RateWindows, SampledRate
+from headrace.quotas.rate import MAX_DELAY_MS, RateWindows, SampledRate
 
 MAX_ACCOUNTS = 10_000
 _USED_AT_ONCE = 3
 """The windows whose quota a fetch may use at once."""
-_ANY_DELAY_MS = 2**31 - 1
-"""The protocol has no room for a longer one."""
 _OTHERS = AccountName(client_id="(others)")
 _RATES = (QuotaKind.PRODUCE, QuotaKind.FETCH, QuotaKind.REQUEST)
 
@@ -55,7 +53,7 @@ class QuotaAccount:
         is_mutation = kind is QuotaKind.MUTATION
         self._rate = SampledRate(windows.mutations if is_mutation else windows.rates)
         self._tokens = TokenBucket(windows.mutations, bound, now_ms) if is_mutation and bound < inf else None
-        self.max_delay_ms: int = windows.rates.window_ms if kind is QuotaKind.REQUEST else _ANY_DELAY_MS
+        self.max_delay_ms: int = windows.rates.window_ms if kind is QuotaKind.REQUEST else MAX_DELAY_MS
         """The longest delay: KIP-124 limits that of request time to one window."""
         self.used_ms = now_ms
         """When it was last used."""
@@ -180,7 +178,8 @@ class QuotaAccounts:
         self.generation += 1
 
     def client(self, user: str, client_id: str, now_ms: int) -> ClientAccounts:
-        """The accounts of a client."""
+        """The accounts of a client. No quota has a longer name: of longer client ids only the beginning counts."""
+        client_id = client_id[:MAX_NAME_CHARS]
         found = self._clients.get((user, client_id))
         if found is None:
             found = self._opened(user, client_id, now_ms)

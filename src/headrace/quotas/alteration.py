@@ -1,5 +1,6 @@
 """Changes of quotas and questions about them, checked as Kafka checks them. Pure."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import ip_address
 from typing import NamedTuple
@@ -10,6 +11,7 @@ from headrace.model.quotas import (
     CLIENT_ID_PREFIX,
     ENTITY_TYPES,
     IP,
+    MAX_NAME_CHARS,
     USER,
     ClusterQuotas,
     QuotaEntity,
@@ -23,7 +25,6 @@ _FRACTION_MAX = 1e-6
 _CLIENT_KINDS = (QuotaKind.PRODUCE, QuotaKind.FETCH, QuotaKind.REQUEST, QuotaKind.MUTATION)
 _WHOLE_MAX = {QuotaKind.PRODUCE: _LONG_MAX, QuotaKind.FETCH: _LONG_MAX, QuotaKind.CONNECTION: _INT_MAX}
 """The quotas that are whole numbers, each with its largest value."""
-MAX_NAME_CHARS = 1024
 MATCH_EXACT, MATCH_DEFAULT, MATCH_ANY = range(3)
 
 QuotaChange = tuple[str, float | None]
@@ -66,8 +67,8 @@ def _check_combination(names: Mapping[str, str | None]) -> None:
 
 def altered(entity: QuotaEntity, old: QuotaValues, changes: Sequence[QuotaChange]) -> dict[str, float]:
     """The quotas of an entity after changes. Raises `InvalidQuota`; then none of them is made."""
-    names = [name for name, _ in changes]
-    if twice := next((name for name in names if names.count(name) > 1), None):
+    counts = Counter(name for name, _ in changes)
+    if twice := next((name for name, count in counts.items() if count > 1), None):
         raise InvalidQuota(f"the quota {twice} appears more than once for {entity_text(entity)}")
     kinds = (QuotaKind.CONNECTION,) if entity[0][0] == IP else _CLIENT_KINDS
     new = dict(old)

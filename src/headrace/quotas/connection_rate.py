@@ -4,7 +4,9 @@ An address beyond its quota is refused: its connection is closed after a delay, 
 and does not count. A listener or broker beyond its limit accepts connections more slowly: each waits its turn. As in
 Kafka, whose acceptor waits before it accepts the next one, the turns of a listener are one after the other.
 
-A delay lasts at most one window.
+Between two turns is at most one window. A connection that would wait more than `MAX_WAIT_MS` for its turn is closed at
+once and gets none: its client would not wait for it, and those who only open and close connections must not block the
+listener for long.
 """
 
 from collections.abc import Mapping
@@ -14,10 +16,11 @@ from headrace.quotas.limits import QuotaTable
 from headrace.quotas.rate import RateWindows, SampledRate
 
 MAX_ADDRESSES = 10_000
+MAX_WAIT_MS = 30_000
 
 
 class Admission(NamedTuple):
-    """What becomes of a connection: it is served after a delay, or closed after a delay."""
+    """What becomes of a connection: it is served after a delay, or closed after a delay, at once if too many wait."""
 
     delay_ms: int = 0
     is_refused: bool = False
@@ -37,6 +40,10 @@ class _Gate:
         self.limit_per_s: float | None = None
         self.free_ms = 0
         """When the next connection may be accepted."""
+
+    def is_crowded(self, now_ms: int) -> bool:
+        """Whether the next turn is too late."""
+        return self.limit_per_s is not None and self.free_ms - now_ms > MAX_WAIT_MS
 
     def pass_at(self, now_ms: int) -> int:
         """When a connection of now may be served."""
@@ -89,6 +96,9 @@ class ConnectionRates:
         """Count a connection. A protected listener, that of brokers among themselves, ignores the broker's limit."""
         broker = None if is_protected else self._broker
         gate = self._listeners.get(listener)
+        if any(each is not None and each.is_crowded(now_ms) for each in (broker, gate)):
+            self.refused_count += 1
+            return Admission(is_refused=True)
         served_ms = max((each.pass_at(now_ms) for each in (broker, gate) if each is not None), default=now_ms)
         refused_ms = self._refused_ms(address, served_ms)
         if refused_ms:

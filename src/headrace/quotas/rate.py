@@ -10,6 +10,8 @@ If O is the rate and T the quota over a window W, the delay X that brings O down
 from math import floor, inf
 from typing import NamedTuple
 
+MAX_DELAY_MS = 2**31 - 1
+"""The protocol has no room for a longer one."""
 _START, _LAST, _VALUE = 0, 1, 2
 
 
@@ -118,5 +120,5 @@ class SampledRate:
 
 
 def rounded(ms: float) -> int:
-    """Round half up, as Java's `Math.round` does."""
-    return floor(ms + 0.5)
+    """Round half up, as Java's `Math.round` does; at most what the protocol has room for."""
+    return floor(min(ms, MAX_DELAY_MS) + 0.5)

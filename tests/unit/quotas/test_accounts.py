@@ -1,6 +1,6 @@
 """Accounts: who is counted together, what a change of quotas does, and how many there are."""
 
-from headrace.model.quotas import QuotaKind
+from headrace.model.quotas import MAX_NAME_CHARS, QuotaKind
 from headrace.quotas.accounts import QuotaAccount, QuotaAccounts, QuotaWindows
 
 PRODUCE, FETCH, REQUEST, MUTATION = QuotaKind.PRODUCE, QuotaKind.FETCH, QuotaKind.REQUEST, QuotaKind.MUTATION
@@ -41,6 +41,23 @@ def test_a_delay_of_request_time_lasts_at_most_one_window() -> None:
     client = ours.client("alice", "a", 0)
     assert opened(client.request).record(50.0, 0) == 1000
     assert opened(client.produce).record(50.0, 0) == 40_000
+
+
+def test_a_tiny_quota_has_the_longest_delay() -> None:
+    ours = accounts()
+    ours.update({(("user", "alice"),): {REQUEST: 5e-324, PRODUCE: 5e-324, MUTATION: 5e-324}})
+    client = ours.client("alice", "a", 0)
+    assert opened(client.request).record(50.0, 0) == 1000
+    assert opened(client.produce).record(50.0, 0) == opened(client.mutation).record(50.0, 0) == 2**31 - 1
+
+
+def test_of_a_long_client_id_only_the_beginning_is_kept() -> None:
+    ours = accounts()
+    ours.observe(everyone=True)
+    for number in range(50):
+        ours.client("alice", "x" * 30_000 + str(number), 0)
+    assert {len(each.name.client_id) for each in ours.all()} == {MAX_NAME_CHARS}
+    assert len(ours) == 4
 
 
 def test_mutations_that_are_owed() -> None:

@@ -101,3 +101,8 @@ def test_filters(filters: list[EntityFilter], strict: bool, found: list[float]) 
 def test_questions_that_are_refused(filters: list[EntityFilter], error: type[Exception]) -> None:
     with pytest.raises(error):
         matching(QUOTAS, filters, strict=False)
+
+
+def test_many_changes_at_once_take_no_time() -> None:
+    with pytest.raises(InvalidQuota, match="has no quota"):
+        altered(ALICE, {}, [(f"quota-{number}", 1.0) for number in range(100_000)])

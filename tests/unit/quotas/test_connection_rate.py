@@ -1,7 +1,7 @@
 """Rates of connections: addresses are refused, listeners and the broker make connections wait their turn."""
 
 from headrace.model.quotas import QuotaKind
-from headrace.quotas.connection_rate import Admission, ConnectionRates
+from headrace.quotas.connection_rate import MAX_WAIT_MS, Admission, ConnectionRates
 from headrace.quotas.limits import QuotaTable
 from headrace.quotas.rate import RateWindows
 
@@ -55,3 +55,13 @@ def test_addresses_are_bounded_and_forgotten() -> None:
     assert rates.address_count == 2
     rates.forget_idle(20_000)
     assert rates.address_count == 0
+
+
+def test_those_who_only_open_connections_do_not_block_a_listener_for_long() -> None:
+    rates = ConnectionRates(RateWindows())
+    rates.update(NO_QUOTAS, None, {"public": 10})
+    admitted = [rates.admit("10.0.0.1", "public", 0) for _ in range(10_000)]
+    assert admitted[-1] == Admission(0, is_refused=True)
+    assert max(each.delay_ms for each in admitted) <= MAX_WAIT_MS + 1000
+    assert not rates.admit("10.0.0.2", "public", 2000).is_refused
+    assert rates.admit("10.0.0.2", "public", MAX_WAIT_MS + 15_000) == Admission()
