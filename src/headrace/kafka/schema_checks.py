@@ -34,6 +34,7 @@ from headrace.schemas.lookup import SchemaLookup
 from headrace.schemas.payload.errors import InvalidPayload
 from headrace.schemas.payload.framing import SchemaKey
 from headrace.schemas.record_rules import (
+    MAX_PROBLEMS,
     RecordProblem,
     SchemaRule,
     UsedSchema,
@@ -54,8 +55,6 @@ _MAX_AT_A_TIME = 2
 """Batches in worker threads at the same time: flushes need threads, too, and each may decompress to a large one."""
 _MAX_SCHEMAS = 200
 """Different schemas in one batch."""
-_MAX_RECORD_ERRORS = 1_000
-"""Records that are named in an answer."""
 
 
 class CheckedBatch(NamedTuple):
@@ -160,11 +159,12 @@ class SchemaChecks:
             return _damage(batch) or error
         count = len({index for index, _ in problems})
         first, reason = problems[0]
-        message = f"{count} of {batch.header.record_count} records do not fit; record {first}: {reason}"
+        least = "at least " if any(len(part) == MAX_PROBLEMS for part in found) else ""
+        message = f"{least}{count} of {batch.header.record_count} records do not fit; record {first}: {reason}"
         damage = _damage(batch)
         if damage is None and (traffic := batch.partition.traffic) is not None:
             traffic.schema_refusals += count
-        return damage or InvalidRecord(message, record_errors=tuple(problems[:_MAX_RECORD_ERRORS]))
+        return damage or InvalidRecord(message, record_errors=tuple(problems[:MAX_PROBLEMS]))
 
     async def _problems(self, batch: CheckedBatch, rule: SchemaRule) -> list[RecordProblem]:
         used = await self._read(batch, lambda data: used_schemas(data, batch.header, rule), at_once=batch.is_small)

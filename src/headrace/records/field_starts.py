@@ -30,6 +30,8 @@ _WORTH_AN_EXPRESSION = 16
 _MOST_EXPRESSIONS_MADE = 4
 """For one batch: each takes up to a millisecond, so that many different ids must not cause many."""
 _MOST_EXPRESSIONS = 256
+_MOST_STARTS = 1_000
+"""More are not worth a quick pass: a large batch might have millions."""
 
 _Match = Callable[[bytes, int], re.Match[bytes] | None]
 _expressions: dict[tuple[bytes, bool], _Match] = {}
@@ -53,8 +55,9 @@ class _RecordLayout(NamedTuple):
 def distinct_starts(data: bytes, header: BatchHeader, *, is_key: bool, unless: bytes) -> set[bytes] | None:
     """The different first bytes, `START_BYTES` at most, of all keys or values that are not null.
 
-    `data` is the decompressed records of the batch with this header. None if a record is unusual or malformed, or if
-    `unless`, the name of a header, may be among the headers. What does not matter for the starts is not checked.
+    `data` is the decompressed records of the batch with this header. None if a record is unusual or malformed, if
+    there are too many starts, or if `unless`, the name of a header, may be among the headers. What does not matter for
+    the starts is not checked.
     """
     count = header.record_count
     if count < 1 or count * _MIN_RECORD_BYTES > len(data):
@@ -92,6 +95,8 @@ def _starts(data: bytes, count: int, is_key: bool, unless: bytes) -> set[bytes] 
         has_headers = has_headers or layout.headers_at != end - 1
         if start != last and start is not None:
             found.add(start)
+            if len(found) > _MOST_STARTS:
+                return None
             last = start
             begins_as_last = _expressions.get((start, is_key))
             repeated = 0

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from headrace.config.topic import TopicSettings
+from headrace.model.errors import InvalidRecord
 from headrace.records.batch import BatchHeader
 from headrace.records.field_starts import START_BYTES, distinct_starts
 from headrace.records.reader import fields_in
@@ -27,6 +28,11 @@ from headrace.schemas.protobuf.syntax import ProtoMessage
 
 PAYLOAD_CPU_S = 5.0
 """The CPU time that checking the values of one batch may take."""
+MAX_PROBLEMS = 1_000
+"""After so many records that do not fit, the others of a batch are not looked at: a few kilobytes decompress to
+millions of records."""
+MAX_USED = 1_000
+"""Different schemas and places of messages in one batch."""
 
 _KEY_HEADER, _VALUE_HEADER = KEY_HEADER.encode(), VALUE_HEADER.encode()
 
@@ -118,18 +124,25 @@ class UsedSchemas(NamedTuple):
 
 
 def used_schemas(data: bytes, header: BatchHeader, rule: SchemaRule) -> UsedSchemas:
-    """Find the schemas of a batch. Raises `RecordError` if it is malformed."""
+    """Find the schemas of a batch, up to where `record_problems` ends for too many records without one.
+
+    Raises `InvalidRecord` if the batch is malformed, or has more than `MAX_USED`.
+    """
     ids = ids_in(data, header, rule) if rule.topic_subject is not None else None
     if ids is not None:
         return UsedSchemas(frozenset((each, FIRST_MESSAGE) for each in ids), True)
     found: set[UsedSchema] = set()
-    is_whole = True
+    unframed = 0
     for _, frame in _frames(data, header, rule):
         if isinstance(frame, str):
-            is_whole = False
+            unframed += 1
+            if unframed == MAX_PROBLEMS:
+                break
         else:
             found.add((frame.schema, _indexes(frame) if rule.topic_subject is None else FIRST_MESSAGE))
-    return UsedSchemas(frozenset(found), is_whole)
+            if len(found) > MAX_USED:
+                raise InvalidRecord(f"the batch has more than {MAX_USED} different schemas: send fewer at a time")
+    return UsedSchemas(frozenset(found), not unframed)
 
 
 def record_problems(
@@ -143,7 +156,7 @@ def record_problems(
     """What is wrong with each record: it has no schema, one of the refused ones, or a value that does not fit it.
 
     `refused` has the reason for each schema; values are checked if the rule says so, by `codecs`. `cpu_s` returns the
-    CPU time of this thread.
+    CPU time of this thread. There are at most `MAX_PROBLEMS`.
     """
     problems: list[RecordProblem] = []
     until_s = cpu_s() + PAYLOAD_CPU_S
@@ -151,6 +164,8 @@ def record_problems(
         problem = frame if isinstance(frame, str) else _problem(frame, rule, refused, codecs)
         if problem is not None:
             problems.append((index, f"{rule.part}: {problem}"))
+            if len(problems) == MAX_PROBLEMS:
+                break
         if rule.checks_payload and cpu_s() > until_s:
             problems.append((index, f"checking the batch takes longer than {PAYLOAD_CPU_S:g} s: send smaller batches"))
             break

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from headrace.config.topic import topic_settings
+from headrace.model.errors import InvalidRecord
 from headrace.records.batch import HEADER_SIZE, BatchHeader, read_header
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
@@ -14,6 +15,8 @@ from headrace.schemas.payload.codecs import codec_of
 from headrace.schemas.payload.errors import InvalidPayload
 from headrace.schemas.payload.framing import FIRST_MESSAGE, MessageIndexes
 from headrace.schemas.record_rules import (
+    MAX_PROBLEMS,
+    MAX_USED,
     PAYLOAD_CPU_S,
     SchemaRule,
     record_name,
@@ -83,3 +86,19 @@ def test_checking_payloads_ends_when_its_time_is_over() -> None:
     checked: dict[Any, Any] = {1: codec}
     problems = record_problems(data, header, rule(value_schema_validation="payload"), {}, checked, lambda: next(clock))
     assert problems == [(9, "checking the batch takes longer than 5 s: send smaller batches")]
+
+
+def test_of_many_records_that_do_not_fit_only_so_many_are_looked_at() -> None:
+    """A few kilobytes decompress to millions of records: their problems would not fit in memory."""
+    data, header = section(b"\0\0\0\0\1a", *[b"text"] * MAX_PROBLEMS * 2, b"\0\0\0\0\2")
+    ids = rule(value_schema_validation="id")
+    assert used_schemas(data, header, ids) == ({(1, FIRST_MESSAGE)}, False)
+    problems = record_problems(data, header, ids, {}, {}, lambda: 0.0)
+    assert [index for index, _ in problems] == [*range(1, MAX_PROBLEMS + 1)]
+
+
+@pytest.mark.parametrize("strategy", ["TopicNameStrategy", "RecordNameStrategy"])
+def test_a_batch_with_too_many_schemas_is_not_read_to_its_end(strategy: str) -> None:
+    data, header = section(*[b"\0" + number.to_bytes(4) for number in range(MAX_USED + 1)], b"damaged")
+    with pytest.raises(InvalidRecord, match="more than 1000 different schemas"):
+        used_schemas(data, header, rule(value_schema_validation="id", value_subject_name_strategy=strategy))
