@@ -13,6 +13,7 @@ from headrace.pipelines.control.source_schemas import MAX_IDS, SourceSchemas, re
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.spec.file import SpecFile
 from headrace.pipelines.spec.model import Spec
+from headrace.pipelines.values.pinned import FAR_ID, NewSchemaIds
 from headrace.pipelines.values.registry import RegistryUnavailable, SchemaRegistry
 from headrace.pipelines.values.schemas import WriterSchema
 from headrace.pipelines.values.types import SchemaError
@@ -31,15 +32,21 @@ class Place:
         self._folder = folder
         self._bootstrap = cluster.bootstrap
         self.topic = topic
+        self.format = "avro"
         self.registry: SchemaRegistry = registry_for(self.spec(), self.spec().sources["source"])
 
     def spec(self, keys: str = "", sink: str = "") -> Spec:
         file = self._folder / "one.toml"
-        file.write_text(f'[source]\ntopic = "{self.topic}"\nformat = "avro"\n{keys}\n[sink]\ntopic = "out"\n{sink}')
+        file.write_text(
+            f'[source]\ntopic = "{self.topic}"\nformat = "{self.format}"\n{keys}\n[sink]\ntopic = "out"\n{sink}'
+        )
         return SpecFile(file, {}, bootstrap=self._bootstrap).spec
 
     def schemas(self, keys: str = "") -> SourceSchemas:
         return SourceSchemas(self.spec(keys), self._folder / "checkpoint" / "schemas.json")
+
+    def register_text(self, text: str, kind: str) -> int:
+        return self.registry.register(f"{self.topic}-value", WriterSchema(text, kind=kind))
 
     def register(self, *fields: dict[str, Any]) -> int:
         """Register a version whose id no other test has: equal schemas have one."""
@@ -109,6 +116,72 @@ def test_an_unknown_id_stays_unknown(place: Place) -> None:
     assert place.register(ID, AMOUNT) == highest + 1
     for schemas in (running, place.schemas()):
         assert reasons(schemas, prefix(highest + 1) + b"\x02a") == [f"there is no schema of id {highest + 1}"]
+
+
+def test_an_id_too_far_away_stays_so(place: Place) -> None:
+    """What is too far must not depend on the ids that one query has met and another has not."""
+    highest = place.register(ID)
+    running = place.schemas()
+    far = highest + FAR_ID + 1
+    assert reasons(running, prefix(far) + b"\x02a") == [f"there is no schema of id {far}"]
+    running.learn("source", [highest + 5, far])
+    for schemas in (running, place.schemas()):
+        assert reasons(schemas, prefix(far) + b"\x02a") == [f"there is no schema of id {far}"]
+        with pytest.raises(NewSchemaIds):
+            reasons(schemas, prefix(far - 1) + b"\x02a")
+
+
+def test_the_ids_of_a_registry_that_starts_high_are_asked_for(place: Place) -> None:
+    """Those of Confluent Cloud begin at 100001, and the subject may be another than that of the topic."""
+    place.register(ID)
+    with pytest.raises(NewSchemaIds):
+        reasons(place.schemas(f"subject = 'none-{place.topic}'\nschema = '\"string\"'"), prefix(100_001) + b"\x02a")
+
+
+def test_a_message_that_is_put_before_the_one_that_is_read_changes_nothing(place: Place) -> None:
+    place.format = "protobuf"
+    order = "message Order { string id = 1; }"
+    first = place.register_text(f'syntax = "proto3"; package {place.topic.replace("-", "_")}; {order}', "PROTOBUF")
+    running = place.schemas()
+    assert columns(running) == "`id` STRING"
+    newer = f"message Header {{ int32 size = 1; }} {order.replace('}', 'int32 count = 2; }')}"
+    second = place.register_text(f'syntax = "proto3"; package {place.topic.replace("-", "_")}; {newer}', "PROTOBUF")
+    running.learn("source", [second])
+    for schemas in (running, place.schemas()):
+        assert columns(schemas) == "`id` STRING, `count` INT"
+        assert reasons(schemas, prefix(first, (0,)) + b"\x0a\x01a", prefix(second, (1,)) + b"\x10\x01") == [None] * 2
+
+
+def test_dead_letters_because_of_a_schema_stay_dead_letters(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """A query that is behind would accept what another has left out."""
+    place.format = "json-schema"
+    place.registry._call("PUT", f"/config/{place.topic}-value", {"compatibility": "NONE"})
+
+    def register(kind: str) -> int:
+        node = {"type": kind} if kind else {}
+        text = {"title": place.topic, "type": "object", "properties": {"a": node}}
+        return place.register_text(json.dumps(text), "JSON")
+
+    register("integer")
+    running = place.schemas()
+    columns(running)
+    running.learn("source", [register("boolean")])
+    assert columns(running) == "`a` BIGINT"
+    third = register("")
+    with caplog.at_level(logging.WARNING):
+        running.learn("source", [third])
+    assert "are dead letters already" in caplog.text
+    assert columns(running) == columns(place.schemas()) == "`a` BIGINT"
+    assert columns(place.schemas("version = 3")) == "`a` STRING"
+
+
+def test_a_damaged_file_is_named(place: Place) -> None:
+    place.register(ID)
+    columns(place.schemas())
+    file = place._folder / "checkpoint" / "schemas.json"
+    file.write_bytes(file.read_bytes()[:-5])
+    with pytest.raises(PipelineError, match=r"schemas.json is damaged .*: restore it, or start from scratch"):
+        columns(place.schemas())
 
 
 def test_without_the_registry_a_pipeline_goes_on_with_what_it_knows(place: Place) -> None:

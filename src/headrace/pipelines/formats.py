@@ -14,8 +14,11 @@ KINDS = {"avro": "AVRO", "json-schema": "JSON", "protobuf": "PROTOBUF"}
 """The types of schemas, as registries say, by format."""
 
 
-def make_values(source: Source, reader: WriterSchema, writers: SchemaSource | None) -> FramedValues:
-    """The decoder that reads values as `reader`; without `writers` they are plain. Raises `SchemaError`."""
+def make_values(source: Source, reader: WriterSchema, writers: SchemaSource | None, message: str = "") -> FramedValues:
+    """The decoder that reads values as `reader`; without `writers` they are plain. Raises `SchemaError`.
+
+    `message` is that of Protobuf, if the section names none; without it the first of the file.
+    """
     kind = KINDS[source.decoded_format]
     if reader.kind != kind:
         raise SchemaError(f"the schema is of type {reader.kind}, and the format of the source is {source.format}")
@@ -23,7 +26,8 @@ def make_values(source: Source, reader: WriterSchema, writers: SchemaSource | No
         return AvroValues(reader.text, references=reader.references, writers=writers)
     if kind == "JSON":
         return JsonSchemaValues(reader.text, references=reader.references, writers=writers)
-    return ProtobufValues(reader.text, references=reader.references, message=source.message or "", writers=writers)
+    name = source.message or message
+    return ProtobufValues(reader.text, references=reader.references, message=name, writers=writers)
 
 
 def values_without_registry(source: Source, folder: Path) -> FramedValues:

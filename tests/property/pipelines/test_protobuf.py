@@ -168,7 +168,7 @@ def test_messages_are_read_as_google_protobuf_reads_them(rows: list[dict[str, An
     found.columns.validate(full=True)
     assert found.reasons.to_pylist() == [None] * len(rows)
     assert _plain(found.columns) == [_expected(TYPE, CODEC.message(each, PLACE)) for each in encoded]
-    alone = [_sorted_maps(read_message(TYPE, each, 0, len(each), "the value")) for each in encoded]
+    alone = [_sorted_maps(read_message(TYPE, [each], "the value")) for each in encoded]
     assert alone == _plain(found.columns)
 
 
@@ -187,7 +187,7 @@ def test_a_damaged_message_spoils_no_other(rows: list[dict[str, Any]], data: st.
     found.columns.validate(full=True)
     reasons = found.reasons.to_pylist()
     try:
-        alone = read_message(TYPE, encoded[place], 0, len(whole), "the value")
+        alone = read_message(TYPE, [encoded[place]], "the value")
     except UnreadableValue:
         alone = None
     assert (reasons[place] is None) == (alone is not None)

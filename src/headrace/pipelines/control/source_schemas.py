@@ -10,6 +10,10 @@ version becomes the reader's when the pipeline starts again, or when a record wi
 read all schemas in use, as the registry's compatibility sees it. Otherwise the reader's schema stays, and records that
 it cannot read are dead letters. So an accepted record stays accepted. A `version` or a `schema` in the file is never
 replaced.
+
+A verdict about the records of an id stays: a newer schema is not taken, either, where the present one cannot read an id
+that is in use, whose records were dead letters for some queries already. Protobuf values stay the message that they
+were first read as, wherever a newer file has it.
 """
 
 import logging
@@ -24,9 +28,10 @@ from headrace.pipelines.control.http_sites import http_sites
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.formats import make_values, named_schema, values_without_registry
 from headrace.pipelines.json_schema.columns import columns_of_document, narrowed, parse_document
+from headrace.pipelines.protobuf.schema import message_names, message_type, parse_protobuf
 from headrace.pipelines.spec.model import Sink, Source, Spec
 from headrace.pipelines.values.framed import FramedValues
-from headrace.pipelines.values.pinned import PinnedSchemas
+from headrace.pipelines.values.pinned import FAR_ID, PinnedSchemas
 from headrace.pipelines.values.registry import RegistryUnavailable, SchemaRegistry, VersionedSchema
 from headrace.pipelines.values.schemas import WriterSchema
 from headrace.pipelines.values.types import SchemaError
@@ -49,11 +54,16 @@ class SourceDecisions(msgspec.Struct, frozen=True):
     reader: WriterSchema
     reader_id: int = 0
     """The id of the reader's schema; 0 if the file names it."""
+    message: str = ""
+    """Of Protobuf: the message of the first reader's schema, which a newer one may have elsewhere than first."""
+    highest_id: int = FAR_ID
+    """Values with a higher id are dead letters, whatever the registry gets later."""
     ids: tuple[tuple[int, WriterSchema | None], ...] = ()
 
     def with_ids(self, found: Mapping[int, WriterSchema | None]) -> "SourceDecisions":
         """A decision stays: an id that has one is not decided about again."""
-        return msgspec.structs.replace(self, ids=tuple(sorted({**found, **dict(self.ids)}.items())))
+        fresh = {each: schema for each, schema in found.items() if each <= self.highest_id}
+        return msgspec.structs.replace(self, ids=tuple(sorted({**fresh, **dict(self.ids)}.items())))
 
 
 class SchemaDecisions(msgspec.Struct, frozen=True):
@@ -81,13 +91,15 @@ class SourceSchemas:
         if not source.uses_registry:
             return values_without_registry(source, self._spec.folder)
         decisions = self._current(name, source)
-        return make_values(source, decisions.reader, PinnedSchemas(name, decisions.ids))
+        writers = PinnedSchemas(name, decisions.ids, decisions.highest_id)
+        return make_values(source, decisions.reader, writers, decisions.message)
 
     def learn(self, name: str, ids: Iterable[int]) -> None:
         """Decide about ids that records of a source have, and take a newer schema for reading if it is time."""
         source = self._spec.sources[name]
         decisions = self._current(name, source)
-        fresh = [each for each in ids if each not in dict(decisions.ids)]
+        known = dict(decisions.ids)
+        fresh = [each for each in ids if each not in known and each <= decisions.highest_id]
         if not fresh:
             return
         if len(decisions.ids) + len(fresh) > MAX_IDS:
@@ -96,8 +108,8 @@ class SourceSchemas:
                 "format of its topic?"
             )
         registry = self._registry_of(source)
-        decisions = decisions.with_ids({each: _schema_of(registry, each) for each in fresh})
-        self._store(name, self._newest(name, source, registry, decisions))
+        learned = decisions.with_ids({each: _schema_of(registry, each) for each in fresh})
+        self._store(name, self._newest(name, source, registry, learned, decisions))
 
     def _current(self, name: str, source: Source) -> SourceDecisions:
         if self._decided is None:
@@ -112,7 +124,7 @@ class SourceSchemas:
         named = named_schema(source, self._spec.folder)
         if stored is not None and stored.subject == source.subject_name:
             try:
-                return self._newest(name, source, self._registry_of(source), stored)
+                return self._newest(name, source, self._registry_of(source), stored, stored)
             except (RegistryUnavailable, OSError) as error:
                 _log.warning("the schema registry does not answer, %s is read as before: %s", name, error)
                 return stored
@@ -120,10 +132,12 @@ class SourceSchemas:
         known = list(registry.versions(source.subject_name)) if source.subject_name else []
         ids: dict[int, WriterSchema | None] = {each.id: each.schema for each in known}
         if named is not None:
-            return SourceDecisions(source.subject_name, named).with_ids(ids)
+            return SourceDecisions(source.subject_name, named, highest_id=max(ids, default=0) + FAR_ID).with_ids(ids)
         found = self._wanted(source, registry)
-        made = SourceDecisions(source.subject_name, found.schema, found.id)
-        return made.with_ids({**ids, found.id: found.schema})
+        ids[found.id] = found.schema
+        message = _first_message(found.schema) if source.version is None else ""
+        made = SourceDecisions(source.subject_name, found.schema, found.id, message, max(ids) + FAR_ID)
+        return made.with_ids(ids)
 
     def _wanted(self, source: Source, registry: SchemaRegistry) -> VersionedSchema:
         if source.version is None:
@@ -136,12 +150,20 @@ class SourceSchemas:
         return found
 
     def _newest(
-        self, name: str, source: Source, registry: SchemaRegistry, decisions: SourceDecisions
+        self,
+        name: str,
+        source: Source,
+        registry: SchemaRegistry,
+        decisions: SourceDecisions,
+        judged: SourceDecisions,
     ) -> SourceDecisions:
-        """The decisions with the reader's schema: that of the file, or the newest one that reads all that is in use."""
+        """The decisions with the reader's schema: that of the file, or the newest one that reads all that is in use.
+
+        Records of the ids in `judged` were read before.
+        """
         named = named_schema(source, self._spec.folder)
         if named is not None:
-            return msgspec.structs.replace(decisions, reader=named, reader_id=0)
+            return msgspec.structs.replace(decisions, reader=named, reader_id=0, message="")
         try:
             found = self._wanted(source, registry)
         except SchemaError as error:
@@ -149,13 +171,17 @@ class SourceSchemas:
             return decisions
         if found.id == decisions.reader_id:
             return decisions
-        in_use = [(each, schema) for each, schema in decisions.ids if schema is not None and each != found.id]
-        if source.version is None and (problem := _unreadable(found.schema, in_use)):
-            _log.warning("%s is not read with version %d of %s: %s", name, found.version, source.subject_name, problem)
-            return decisions
+        message = ""
+        if source.version is None:
+            message = decisions.message or _first_message(decisions.reader)
+            if problem := _refusal(source.message or message, found, decisions, judged):
+                _log.warning(
+                    "%s is not read with version %d of %s: %s", name, found.version, source.subject_name, problem
+                )
+                return decisions
         _log.info("%s is read with version %d of %s", name, found.version, source.subject_name)
         made = decisions.with_ids({found.id: found.schema})
-        return msgspec.structs.replace(made, reader=found.schema, reader_id=found.id)
+        return msgspec.structs.replace(made, reader=found.schema, reader_id=found.id, message=message)
 
     def _store(self, name: str, decisions: SourceDecisions) -> None:
         assert self._decided is not None
@@ -184,6 +210,29 @@ def _schema_of(registry: SchemaRegistry, schema_id: int) -> WriterSchema | None:
     except SchemaError as error:
         _log.warning("the schema of id %d cannot be used: %s", schema_id, error)
         return None
+
+
+def _first_message(schema: WriterSchema) -> str:
+    """The first message of a Protobuf schema; empty for others, and if there is none."""
+    if schema.kind != "PROTOBUF":
+        return ""
+    return next((name for name, _ in message_names(parse_protobuf(schema.text, schema.references))), "")
+
+
+def _refusal(message: str, found: VersionedSchema, decisions: SourceDecisions, judged: SourceDecisions) -> str:
+    """Why a newer schema does not become the reader's; empty if it does."""
+    in_use = [(each, schema) for each, schema in decisions.ids if schema is not None and each != found.id]
+    if problem := _unreadable(found.schema, in_use):
+        return problem
+    before = [(each, schema) for each, schema in judged.ids if schema is not None and each != judged.reader_id]
+    if problem := _unreadable(judged.reader, before):
+        return f"records that it reads are dead letters already: of the schema so far, {problem}"
+    if message and found.schema.kind == "PROTOBUF":
+        try:
+            message_type(parse_protobuf(found.schema.text, found.schema.references), message)
+        except SchemaError as error:
+            return str(error)
+    return ""
 
 
 def _unreadable(reader: WriterSchema, writers: Iterable[tuple[int, WriterSchema]]) -> str:
@@ -215,7 +264,12 @@ def _read(file: Path | None) -> SchemaDecisions:
         data = file.read_bytes()
     except FileNotFoundError:
         return SchemaDecisions()
-    found = msgspec.json.decode(data, type=SchemaDecisions)
+    try:
+        found = msgspec.json.decode(data, type=SchemaDecisions)
+    except msgspec.DecodeError as error:
+        raise PipelineError(
+            f"{file} is damaged ({error}): restore it, or start from scratch with headrace pipeline reset"
+        ) from None
     if found.format > FORMAT:
         raise PipelineError(
             f"{file} was written by a newer Headrace (format {found.format}, this one reads {FORMAT}): use that one"

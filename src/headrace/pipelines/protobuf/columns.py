@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.pipelines.protobuf.scalars import FIXED, PLAIN_NUMBERS, ScalarColumn, default_of, wire_type
+from headrace.pipelines.protobuf.scalars import FIXED, MAX_S, PLAIN_NUMBERS, ScalarColumn, default_of, wire_type
 from headrace.pipelines.protobuf.schema import MessageField, MessageType
 from headrace.pipelines.protobuf.single import read_message
 from headrace.pipelines.protobuf.tags import LENGTH, VARINT, NextTags, mask_of
@@ -22,7 +22,6 @@ from headrace.pipelines.values.nodes import ColumnNode, ValueCursor, structs, te
 from headrace.pipelines.values.rows import TOO_DEEP_FOR_COLUMNS, RowCursors
 from headrace.records.varints import Integers, try_uvarints
 
-_MAX_S: Final = (2**63 - 1) // 1_000_000 - 1
 _MOST_STEPS_ALONE: Final = 64
 _FEW_ROWS: Final = 32
 """After so many steps, messages are read one by one if fewer than this are left."""
@@ -55,7 +54,7 @@ class MessageNode(ColumnNode):
         return columns[0] if self.type.is_wrapper else structs(columns, self.arrow, len(rows))
 
     def one(self, value: ValueCursor) -> Any:
-        found = read_message(self.type, value.data, value.at, len(value.data), self.path)
+        found = read_message(self.type, [value.data], self.path, value.at)
         value.at = len(value.data)
         return found
 
@@ -129,7 +128,7 @@ class MessageNode(ColumnNode):
 
     def _times(self, seconds: pa.Array, nanos: pa.Array, rows: RowCursors) -> pa.Array:
         whole = np.asarray(seconds)
-        if (wrong := (whole > _MAX_S) | (whole < -_MAX_S)).any():
+        if (wrong := (whole > MAX_S) | (whole < -MAX_S)).any():
             rows.fail(wrong, f"{self.path} is a time too far away")
             whole = np.where(wrong, 0, whole)
         return pa.array(whole * 1_000_000 + np.asarray(nanos).astype(np.int64) // 1000).view(self.arrow)

@@ -22,6 +22,8 @@ STRUCTS: Final = {
     kind: Struct("<" + code)
     for kind, code in zip(("double", "float", "fixed32", "sfixed32", "fixed64", "sfixed64"), "dfIiQq", strict=True)
 }
+MAX_S: Final = (2**63 - 1) // 1_000_000 - 3
+"""Seconds of a time, such that the nanoseconds beside them, any number of 32 bits, do not overflow."""
 _DEFAULTS: Final[dict[str, Any]] = {"string": "", "bytes": b"", "bool": False}
 
 

@@ -1,22 +1,50 @@
 """Decodes a single Protobuf message: one that has too many fields for columns, or a message in several parts."""
 
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from headrace.pipelines.protobuf.scalars import FIXED, STRUCTS, default_of, enum_name, wire_type
+from headrace.pipelines.protobuf.scalars import FIXED, MAX_S, STRUCTS, default_of, enum_name, wire_type
 from headrace.pipelines.protobuf.schema import MessageField, MessageType
 from headrace.pipelines.values.nodes import UnreadableValue
 from headrace.runtime.varint import INT64_BYTES, VarintTooLong, read_uvarint
 
 _MAX_NUMBER = 2**29 - 1
-_MAX_US = 2**63 - 1
 
 
-def read_message(type_: MessageType, data: bytes, at: int, end: int, path: str) -> Any:
-    """The message between two positions, as Arrow takes it; `UnreadableValue` with the reason."""
+def read_message(type_: MessageType, parts: Sequence[bytes], path: str, at: int = 0) -> Any:
+    """The message that is written in these parts, each valid on its own, as Arrow takes it; `UnreadableValue` with the
+    reason. The first part begins at `at`.
+
+    Values that count no more, such as an earlier member of a oneof, are checked, too: columns do, and a value must not
+    be judged by the others that it is read with.
+    """
+    if type_.is_time and len(parts) > 1:
+        for each in parts:
+            read_message(type_, [each], path)
     fields = {each.number: each for each in type_.fields}
     found: dict[int, list[Any]] = {}
     chosen: dict[str, int] = {}
+    for data in parts:
+        _read_fields(fields, data, at, path, found, chosen)
+        at = 0
+    made = {each.name: _final(each, found.get(each.number, []), each.path_in(path)) for each in type_.fields}
+    if type_.is_time:
+        if abs(made["seconds"]) > MAX_S:
+            raise UnreadableValue(f"{path} is a time too far away")
+        return made["seconds"] * 1_000_000 + made["nanos"] // 1000
+    return made["value"] if type_.is_wrapper else made
+
+
+def _read_fields(
+    fields: dict[int, MessageField],
+    data: bytes,
+    at: int,
+    path: str,
+    found: dict[int, list[Any]],
+    chosen: dict[str, int],
+) -> None:
+    end = len(data)
     while at < end:
         tag, at = _number(data, at, end, path)
         number, wire = tag >> 3, tag & 7
@@ -41,31 +69,25 @@ def read_message(type_: MessageType, data: bytes, at: int, end: int, path: str) 
         value, at = _scalar(field, data, at, end, where)
         found.setdefault(number, []).append(value)
         if field.oneof:
+            before = fields[chosen.get(field.oneof, number)]
             chosen[field.oneof] = number
-    made = {each.name: _final(each, found.get(each.number, []), chosen, each.path_in(path)) for each in type_.fields}
-    if type_.is_time:
-        moment = made["seconds"] * 1_000_000 + made["nanos"] // 1000
-        if abs(moment) > _MAX_US:
-            raise UnreadableValue(f"{path} is a time too far away")
-        return moment
-    return made["value"] if type_.is_wrapper else made
+            if before is not field:
+                _final(before, found.pop(before.number), before.path_in(path))
 
 
-def _final(field: MessageField, values: list[Any], chosen: dict[str, int], path: str) -> Any:
+def _final(field: MessageField, values: list[Any], path: str) -> Any:
     """The value of a field from all that was written of it."""
     message = field.message
     if field.is_repeated:
         if message is None:
             return values
-        made = [read_message(message, each, 0, len(each), path) for each in values]
+        made = [read_message(message, [each], path) for each in values]
         return [*{each["key"]: each["value"] for each in made}.items()] if not message.name else made
-    if not values or (field.oneof and chosen.get(field.oneof) != field.number):
+    if not values:
         return None if field.has_presence else default_of(field)
     if message is None:
         return values[-1]
-    # Messages in several parts are merged, which is what their bytes one behind the other mean.
-    whole = b"".join(values)
-    return read_message(message, whole, 0, len(whole), path)
+    return read_message(message, values, path)
 
 
 def _scalar(field: MessageField, data: bytes, at: int, end: int, path: str) -> tuple[Any, int]:

@@ -28,6 +28,7 @@ from headrace.pipelines.source.offsets import OffsetRange, split
 from headrace.pipelines.spark_errors import explain_error
 from headrace.pipelines.spec.file import SpecFile
 from headrace.pipelines.spec.model import Source
+from headrace.pipelines.values.pinned import new_ids_in
 
 REJECTED_MAX = 100
 """If more records of a batch fail, the step itself is considered wrong."""
@@ -201,6 +202,8 @@ class _Chunk:
             for rows in row_plans(self._spark, steps_over(self._spark, self._file, self._query, ordered)):
                 rows.write.format("noop").mode("overwrite").save()
         except PySparkException as error:
+            if new_ids_in(str(error)) is not None:
+                raise  # no record is at fault
             return error
         return None
 

@@ -38,6 +38,7 @@ from headrace.pipelines.source.offsets import OffsetRange
 from headrace.pipelines.spark_errors import explain_error
 from headrace.pipelines.spec.file import SpecFile
 from headrace.pipelines.spec.model import Source, Spec
+from headrace.pipelines.values.pinned import new_ids_in
 
 _FILE = "rejected.json"
 _OURS = re.compile(
@@ -109,6 +110,10 @@ class FailureRecovery:
             many_fail = f"more than {REJECTED_MAX} records of a batch fail in its steps, so none was dead-lettered"
             raise PipelineFailed(f"{query.name}: {many_fail}; {first}") from error
         except (PySparkException, Py4JError, HeadraceError) as other:
+            if (new := new_ids_in(str(other))) is not None:
+                # The batch has records of new schemas, too: it is tried again, and those that fail are found then.
+                self._schemas.learn(*new)
+                return 0
             _log.warning("the records that fail were not found: %s", explain_error(other))
             found, number = [], -1
         if not found:

@@ -9,7 +9,7 @@ from headrace.runtime.clock import Clock
 Weigh = Callable[[], Mapping[Partition, float]]
 
 
-class Admission:
+class BatchAdmission:
     """Applies maxOffsetsPerTrigger, maxBytesPerTrigger, minOffsetsPerTrigger and maxTriggerDelay."""
 
     def __init__(self, options: SourceOptions, clock: Clock) -> None:

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 
 from headrace.model.errors import RecordError
 from headrace.pipelines.connection_options import ConnectionOptions, credentials_of
-from headrace.pipelines.source.admission import Admission
+from headrace.pipelines.source.admission import BatchAdmission
 from headrace.pipelines.source.blocks import read_blocks
 from headrace.pipelines.source.offsets import (
     BEGAN,
@@ -293,7 +293,7 @@ class _StreamState:
         self.began_at: dict[Partition, int] | None = None
         """The start of the stream, once Spark has asked for it; with a checkpoint Spark does not ask."""
         self._positions = Positions(cluster, options)
-        self._admission = Admission(options, SystemClock())
+        self._admission = BatchAdmission(options, SystemClock())
         self._target: dict[Partition, int] | None = None
         self._committed: dict[Partition, int] = {}
 

@@ -13,8 +13,8 @@ from typing import Any
 from headrace.model.errors import HeadraceError
 from headrace.pipelines.values.schemas import WriterSchema
 
-FAR_ID = 100_000
-"""An id so far beyond the highest known one is no id, but a value of another format."""
+FAR_ID = 1_000_000
+"""An id so far beyond the highest one at the first start is no id, but a value of another format."""
 _MAX_IDS_NAMED = 500
 _NAMED = re.compile(r"values of the source (\w+) have new schema ids: ([\d, ]+)")
 
@@ -36,26 +36,27 @@ def new_ids_in(text: str) -> tuple[str, list[int]] | None:
 class PinnedSchemas:
     """The schemas of the ids that the driver has judged; None for an id that the registry did not have."""
 
-    def __init__(self, source: str, schemas: Sequence[tuple[int, WriterSchema | None]]) -> None:
+    def __init__(self, source: str, schemas: Sequence[tuple[int, WriterSchema | None]], highest: int = FAR_ID) -> None:
+        """No id above `highest` is ever judged: it must not depend on what is known, or queries would differ."""
         self._source = source
         self._listed = tuple(schemas)
         self._schemas = dict(schemas)
-        self._highest = max((each for each, schema in schemas if schema is not None), default=0)
+        self._highest = highest
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _pinned, (self._source, self._listed)
+        return _pinned, (self._source, self._listed, self._highest)
 
     def by_id(self, schema_id: int) -> WriterSchema | None:
         return self._schemas.get(schema_id)
 
     def require(self, ids: Sequence[int]) -> None:
         """Raise `NewSchemaIds` if some of them are not judged."""
-        fresh = [each for each in ids if each not in self._schemas and each <= self._highest + FAR_ID]
+        fresh = [each for each in ids if each not in self._schemas and each <= self._highest]
         if fresh:
             raise NewSchemaIds(self._source, fresh)
 
 
 @lru_cache(maxsize=32)
-def _pinned(source: str, schemas: tuple[tuple[int, WriterSchema | None], ...]) -> PinnedSchemas:
+def _pinned(source: str, schemas: tuple[tuple[int, WriterSchema | None], ...], highest: int) -> PinnedSchemas:
     """One instance for all tasks of a worker."""
-    return PinnedSchemas(source, schemas)
+    return PinnedSchemas(source, schemas, highest)

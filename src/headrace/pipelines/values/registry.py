@@ -15,8 +15,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from http.client import HTTPException
-from typing import Any, NamedTuple
+from http.client import HTTPException, HTTPMessage
+from typing import IO, Any, NamedTuple
 
 from headrace.config.address import is_loopback
 from headrace.config.credentials import Credentials
@@ -112,18 +112,25 @@ class SchemaRegistry:
         text = self._collect(answer, what, found)
         return WriterSchema(text, tuple(found.values()), str(answer.get("schemaType", "AVRO")))
 
-    def _collect(self, answer: Mapping[str, Any], what: str, found: dict[tuple[str, int], tuple[str, str]]) -> str:
-        seen = set(found)
+    def _collect(
+        self,
+        answer: Mapping[str, Any],
+        what: str,
+        found: dict[tuple[str, int], tuple[str, str]],
+        inside: tuple[tuple[str, int], ...] = (),
+    ) -> str:
         for each in answer.get("references") or ():
             key = str(each["subject"]), int(each["version"])
-            if key in seen or key in found:
+            if key in found:
                 continue
-            if len(found) >= _MAX_REFERENCES:
+            if key in inside:
+                raise SchemaError(f"{what} refers to version {key[1]} of {key[0]}, which refers to it")
+            if len(found) + len(inside) >= _MAX_REFERENCES:
                 raise SchemaError(f"{what} refers to more than {_MAX_REFERENCES} others")
             referred = self._get(f"/subjects/{_quoted(key[0])}/versions/{key[1]}")
             if referred is None:
                 raise SchemaError(f"{what} refers to version {key[1]} of {key[0]}, which the registry does not have")
-            text = self._collect(referred, f"version {key[1]} of {key[0]}", found)
+            text = self._collect(referred, f"version {key[1]} of {key[0]}", found, (*inside, key))
             found[key] = (str(each.get("name", key[0])), text)
         whole = answer.get("schema")
         if not isinstance(whole, str):
@@ -174,17 +181,21 @@ class _Site:
     """One address of a registry."""
 
     def __init__(self, url: str, credentials: Credentials | None) -> None:
-        parts = urllib.parse.urlsplit(url)
+        try:
+            parts = urllib.parse.urlsplit(url)
+        except ValueError as error:
+            raise SchemaError(f"the registry is not an address: {error}") from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise SchemaError(f"{url!r} is not the address of a schema registry: it begins with http:// or https://")
+            # Without the text itself, which may have a password.
+            raise SchemaError("the registry is not an address: one begins with http:// or https:// and a host")
         host = parts.netloc.rpartition("@")[2]
         self.base = f"{parts.scheme}://{host}{parts.path.rstrip('/')}"
         self._headers = {"Accept": f"{_TYPE}, application/json", "Content-Type": _TYPE}
-        self._context: ssl.SSLContext | None = None
+        context: ssl.SSLContext | None = None
         user, password = parts.username, urllib.parse.unquote(parts.password or "")
         if credentials is not None:
             if parts.scheme == "https":
-                self._context = credentials_context(credentials)
+                context = credentials_context(credentials)
             if credentials.user and credentials.password:
                 if parts.scheme != "https" and not is_loopback(parts.hostname):
                     raise RegistryUnavailable(f"{self.base} is not encrypted: a password is sent over https only")
@@ -192,19 +203,32 @@ class _Site:
         if user is not None:
             pair = f"{urllib.parse.unquote(user)}:{password}"
             self._headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
+        self._opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), _SameSite())
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None, timeout_s: float) -> Any:
         """The answer; None for 404."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.base + path, data, self._headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=timeout_s, context=self._context) as response:
+            with self._opener.open(request, timeout=timeout_s) as response:
                 return json.loads(response.read(_MAX_RESPONSE_BYTES))
         except urllib.error.HTTPError as error:
             if error.code == 404 and method == "GET":
                 error.close()
                 return None
             raise
+
+
+class _SameSite(urllib.request.HTTPRedirectHandler):
+    """Refuses to follow a redirect to another host, which would get the password, too."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> urllib.request.Request | None:
+        old, new = urllib.parse.urlsplit(req.full_url), urllib.parse.urlsplit(newurl)
+        if old[:2] != new[:2]:
+            raise urllib.error.HTTPError(req.full_url, code, f"and redirects to {new.hostname}", headers, fp)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 def _quoted(subject: str) -> str:

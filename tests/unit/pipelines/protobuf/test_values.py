@@ -79,6 +79,31 @@ def test_ids_that_are_not_decided_about_are_named_together() -> None:
     assert far.reasons.to_pylist() == [f"there is no schema of id {2**31}"]
 
 
+@pytest.mark.parametrize(
+    ("tail", "expected"),
+    [
+        (b"\x0a\x01\x08\x10\x05", None),  # a damaged member of a oneof, which another replaces
+        (b"\x22\x01\x08\x22\x01\x05", None),  # a message in two parts, neither of which is whole
+        (b"\x0a\x02\x08\x01\x10\x05\x0a\x02\x10\x07", {"x": 0, "y": 7}),  # what was replaced is not merged
+        (b"\x0a\x02\x08\x01\x0a\x02\x10\x07", {"x": 1, "y": 7}),
+        (b"\x2a\x0b\x08\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x10\x01\x2a\x02\x08\x01", None),  # a time too far away
+    ],
+)
+def test_a_value_is_judged_the_same_alone_and_among_others(tail: bytes, expected: object) -> None:
+    """Queries read a record in different blocks."""
+    values = ProtobufValues(
+        'syntax = "proto3"; import "google/protobuf/timestamp.proto"; message M {'
+        " message A { int32 x = 1; int32 y = 2; }"
+        " oneof o { A a = 1; int32 b = 2; } repeated int32 r = 3; A m = 4; google.protobuf.Timestamp t = 5; }"
+    )
+    long = b"\x18\x01" * 200 + tail
+    for block in ([tail], [long], [long] * 40):
+        rows, reasons = read(values, block)
+        for row, reason in zip(rows, reasons, strict=True):
+            assert (row is None) == (reason is not None) == (expected is None)
+            assert row is None or row["a"] == expected  # type: ignore[index]
+
+
 def test_a_message_with_very_many_items_costs_no_round_for_each() -> None:
     values = ProtobufValues(
         'syntax = "proto3"; message M { repeated string a = 1; repeated int32 b = 2 [packed = false]; }'

@@ -24,6 +24,7 @@ class FakeRegistry:
     def __init__(self) -> None:
         self.answers: dict[str, Any] = {}
         self.failures = 0
+        self.moved: dict[str, str] = {}
         self.asked: list[str] = []
         self.authorization: str | None = None
         registry = self
@@ -33,6 +34,12 @@ class FakeRegistry:
                 registry.asked.append(self.path)
                 registry.authorization = self.headers.get("Authorization")
                 answer = registry.answers.get(self.path)
+                if self.path in registry.moved:
+                    self.send_response(302)
+                    self.send_header("Location", registry.moved[self.path])
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                    return
                 if registry.failures:
                     registry.failures -= 1
                     status, body = 500, b"out of order"
@@ -114,6 +121,38 @@ def test_name_and_password_are_sent_and_not_shown(registry: FakeRegistry) -> Non
     with pytest.raises(RegistryUnavailable) as caught:
         SchemaRegistry(url).by_id(8)
     assert "crat" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["me:s3cret@registry:8081", "htp://me:s3cret@registry", "http://me:s3cret@[registry"])
+def test_what_is_no_address_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(SchemaError, match="not an address") as caught:
+        SchemaRegistry(url)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_password_does_not_follow_to_another_host(registry: FakeRegistry) -> None:
+    other = FakeRegistry()
+    other.answers["/schemas/ids/7"] = registry.answers["/there"] = {"schema": TEXT}
+    registry.moved = {"/schemas/ids/7": f"{other.url}/schemas/ids/7", "/schemas/ids/8": f"{registry.url}/there"}
+    found = SchemaRegistry(registry.url.replace("http://", "http://me:s3cret@"))
+    try:
+        with pytest.raises(RegistryUnavailable, match="302 and redirects to 127"):
+            found.by_id(7)
+        assert not other.asked
+        assert found.by_id(8) == WriterSchema(TEXT)
+    finally:
+        other.close()
+
+
+def test_references_in_a_circle_are_refused(registry: FakeRegistry) -> None:
+    one, two = ({"name": name, "subject": name, "version": 1} for name in ("one", "two"))
+    registry.answers = {
+        "/schemas/ids/7": {"schema": TEXT, "references": [one]},
+        "/subjects/one/versions/1": {"schema": TEXT, "references": [two]},
+        "/subjects/two/versions/1": {"schema": TEXT, "references": [one]},
+    }
+    with pytest.raises(SchemaError, match="version 1 of two refers to version 1 of one, which refers to it"):
+        SchemaRegistry(registry.url).by_id(7)
 
 
 def test_a_subject_that_is_not_there(registry: FakeRegistry) -> None:
