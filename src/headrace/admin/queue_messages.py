@@ -1,5 +1,6 @@
 """Messages of a queue: peeked without receiving them, and sent one at a time."""
 
+import asyncio
 from hashlib import sha256
 from typing import Annotated, Literal
 
@@ -96,7 +97,7 @@ async def peek_messages(request: AdminRequest) -> AdminReply:
                 break
     payloads = [(each.body, each.headers, False) for each in found]
     decoder = await request.services.decoders.decoder(request.subject, name, payloads)
-    items = [_entry(each, query.max_value_bytes, decoder) for each in found]
+    items = await asyncio.to_thread(lambda: [_entry(each, query.max_value_bytes, decoder) for each in found])
     return AdminReply(PeekedMessages(items, None if is_at_end else after))
 
 

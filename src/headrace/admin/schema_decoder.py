@@ -25,6 +25,7 @@ from headrace.schemas.payload.errors import InvalidPayload
 from headrace.schemas.payload.framing import SchemaKey, frame_of
 from headrace.schemas.requests import RegistryRequest
 from headrace.schemas.service import RegistryService
+from headrace.schemas.subjects import DEFAULT_CONTEXT
 from headrace.security.security import Security
 from headrace.security.subject import Subject
 
@@ -49,7 +50,7 @@ class SchemaPlace(msgspec.Struct, frozen=True):
 
 class _RegistryId(msgspec.Struct, frozen=True):
     id: int
-    context: str = "."
+    context: str = DEFAULT_CONTEXT
 
 
 class KnownSchema(msgspec.Struct, frozen=True):
@@ -148,12 +149,13 @@ class SchemaDecoders:
         return found
 
     async def _ask_places(self, subject: Subject, key: SchemaKey) -> _SeenSchema | None:
+        context = DEFAULT_CONTEXT
         if isinstance(key, UUID):
             ids = await self._ask(subject, ("schemas", "guids", str(key), "ids"), list[_RegistryId])
             if not ids:
                 return None
-            key = ids[0].id
-        path = ("schemas", "ids", str(key), "versions")
+            key, context = ids[0].id, ids[0].context
+        path = ("contexts", context, "schemas", "ids", str(key), "versions")
         places = await self._ask(subject, path, list[SchemaPlace])
         return (key, tuple(places)) if places else None
 

@@ -17,7 +17,7 @@ from typing import IO, Any
 import msgspec
 
 from headrace.schemas.checks import CheckResult, SchemaCheck, carry_out
-from headrace.schemas.errors import InvalidSchema, SchemaTooComplex
+from headrace.schemas.errors import InvalidSchema, RegistryBusy, SchemaTooComplex
 
 CPU_LIMIT_S = 0.8
 """For one check; a registration takes two: it is parsed, then compared."""
@@ -41,12 +41,15 @@ class CheckProcess:
         self._is_closed = False
 
     def run(self, check: SchemaCheck) -> CheckResult:
-        """Carry out a check. Raises `InvalidSchema`, and `SchemaTooComplex` if it takes too long."""
+        """Carry out a check. Raises `InvalidSchema`, `SchemaTooComplex` if it takes too long, or `RegistryBusy`."""
         with self._lock:
             try:
                 result = _decode_result(self._answer(_encode(check)))
             except (OSError, EOFError, msgspec.MsgspecError):
+                has_started = self._process is not None
                 self._end()
+                if self._is_closed or not has_started:
+                    raise RegistryBusy("large schemas cannot be checked now: try again") from None
                 raise SchemaTooComplex("the schema is too complex: checking it takes too much time or memory") from None
         if result.invalid:
             raise InvalidSchema(result.invalid)
@@ -69,6 +72,8 @@ class CheckProcess:
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
             )
+            if self._is_closed:  # `close` may have found no process to end
+                raise EOFError
         source, sink = self._process.stdout, self._process.stdin
         assert source is not None
         assert sink is not None

@@ -120,6 +120,13 @@ def referenced_texts(machine: SchemaMachine, subject: str, references: Sequence[
     return tuple(found.items())
 
 
+def dead_reference(reference: SchemaReference) -> InvalidSchema:
+    return InvalidSchema(
+        f"Invalid schema: the reference {reference.name!r} to version {reference.version} of {reference.subject!r} "
+        "leads to nothing: register that one first"
+    )
+
+
 def _collect(
     machine: SchemaMachine, context: str, references: Sequence[SchemaReference], found: dict[str, str], depth: int
 ) -> None:
@@ -133,10 +140,7 @@ def _collect(
         known = machine.versions(qualified(context, each.subject), deleted=True)
         version = max(known, default=0) if each.version == -1 else each.version
         if version not in known:
-            raise InvalidSchema(
-                f"Invalid schema: the reference {each.name!r} to version {each.version} of {each.subject!r} leads to "
-                "nothing: register that one first"
-            )
+            raise dead_reference(each)
         _collect(machine, context, known[version].references, found, depth + 1)
         found[each.name] = known[version].schema
         if sum(map(len, found.values())) > MAX_BYTES_IN_ALL:

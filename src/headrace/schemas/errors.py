@@ -120,7 +120,7 @@ class OutcomeUnknown(SchemaFault):
 
 
 class RegistryBusy(SchemaFault):
-    """More large schemas wait to be checked than may."""
+    """More large schemas wait to be checked than may, or they cannot be checked now."""
 
     status = 503
     code = 50301

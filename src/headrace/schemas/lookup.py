@@ -1,6 +1,7 @@
 """Looks up schemas by id or GUID, on any broker: from a cache, or else by asking the leader of the registry.
 
-- What belongs to an id never changes and an id is never used again: `schema` answers from the cache for ever.
+- What belongs to an id never changes and an id is never given out again: `schema` answers from the cache for ever. Only
+  an import can put another schema under the id of one that was deleted for good (see docs/registry.md).
 - Whether a schema belongs to a subject changes when versions are registered and deleted. A *yes* is used for
   `MEMBERSHIP_MS` and renewed in the background from half of that on, so that a deletion takes effect within this time.
   While the leader cannot be reached, a *yes* is used for `STALE_MS`: producers go on during a failover.

@@ -40,11 +40,13 @@ from headrace.schemas.stored import (
     schema_record,
     schema_tombstone,
 )
-from headrace.schemas.subjects import context_of, context_subject, qualified
+from headrace.schemas.subjects import DEFAULT_CONTEXT, context_of, context_subject, qualified
 
 MODES = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT", "FORWARD")
 _IMPORTS = ("IMPORT", "FORWARD")
 LATEST = -1
+MAX_NUMBER = 2**31 - 1
+"""Of an id or a version."""
 _MAX_GONE = 1000
 """Subjects whose last deletion for good is known: a broker repeats a request within seconds."""
 
@@ -118,9 +120,10 @@ class SchemaMachine(EntryMachine):
         return [*self._by_id.get((context, number), {}).values()]
 
     def with_digest(self, digest: str) -> list[StoredSchema]:
-        """The schemas with this GUID, in any context."""
-        ids = [(context, self._by_digest.get((context, digest), 0)) for context in self._highest]
-        return [found[0] for key in ids if (found := [*self._by_id.get(key, {}).values()])]
+        """Every version with this GUID, in any context, the default one first."""
+        contexts = dict.fromkeys((DEFAULT_CONTEXT, *self._highest))
+        ids = ((each, self._by_digest.get((each, digest), 0)) for each in contexts)
+        return [version for context, number in ids for version in self.with_id(context, number)]
 
     def belongs(self, key: int | str, subject: str) -> bool:
         """Whether the subject has a version with this id or GUID that is not deleted."""
@@ -194,6 +197,8 @@ class SchemaMachine(EntryMachine):
         if version in known and known[version].schema != new.schema:
             raise InvalidVersion(f"Version {version} of subject '{subject}' has another schema.")
         number = new.id if new.id > 0 else self._by_digest.get((context, digest), 0) or self.highest_id(context) + 1
+        if max(number, version) > MAX_NUMBER:
+            raise OperationNotPermitted(f"Ids and versions are at most {MAX_NUMBER}: an id has four bytes.")
         for other in self.with_id(context, number):
             if other.schema != new.schema or other.schema_type != new.schema_type:
                 raise OperationNotPermitted(f"Overwrite new schema with id {number} is not permitted.")

@@ -1,8 +1,9 @@
 """The registry of a cluster: any broker takes requests, and the leader of `_schemas` answers them.
 
 A request to another broker is sent on to the leader, reads included: so what one broker has answered, all others know.
-The leader answers a read when everything before it is committed, and only while its lease is certain; a change when its
-own records are. Other parts of a broker look schemas up through `lookup`, which caches.
+The leader answers when everything before the answer is committed, and only while its lease is certain: what is already
+registered, deleted or refused may rest on records of another request. Other parts of a broker look schemas up through
+`lookup`, which caches.
 """
 
 import asyncio
@@ -208,15 +209,12 @@ class RegistryService:
         shard = self._coordinator.shard(_SHARD)
         shard.check()
         answer = read(shard.machine)
-        await self._when_certain(shard)
+        await self._when_certain(_ShardCommit(shard))
         return answer
 
-    async def _when_certain(self, shard: Shard[SchemaMachine]) -> None:
+    async def _when_certain(self, commit: "_ShardCommit") -> None:
         """Wait until what was read is committed; `NotCoordinator` if another broker may lead already."""
-        await committed(shard.run(lambda _: Outcome((), None)))
-        self._check_lease()
-
-    def _check_lease(self) -> None:
+        await commit(lambda: Outcome((), None))
         if not self._is_certain():
             raise NotCoordinator("the lease of this broker is not certain")
 
@@ -225,13 +223,14 @@ class RegistryService:
         shard = self._coordinator.shard(_SHARD)
         shard.check()
         found = find_operation(request)
+        commit = _ShardCommit(shard)
         call = RegistryCall(
             request,
             found.names,
             found.context,
             shard.machine,
             self._checker,
-            _ShardCommit(shard),
+            commit,
             self._shows(forwarded.principal, forwarded.host),
             self._metadata.image.cluster_id,
         )
@@ -239,16 +238,16 @@ class RegistryService:
             answer = await found.operation.handler(call)
         except SchemaFault as error:
             answer = refusal(error)
-        if request.method == "GET":
-            await self._when_certain(shard)
-        else:
-            self._check_lease()
+        await self._when_certain(commit)
         return answer
 
 
 class _ShardCommit(CommitChange):
     def __init__(self, shard: Shard[SchemaMachine]) -> None:
         self._shard = shard
+        self._machine = shard.machine
 
     async def __call__(self, change: Callable[[], Outcome[InternalRecord, A]]) -> A:
+        if self._shard.machine is not self._machine:
+            raise NotCoordinator("the registry was loaded again since the request began")
         return await committed(self._shard.run(lambda _: change()))

@@ -14,7 +14,7 @@ from headrace.coordinator.machine import InternalRecord
 from headrace.schemas.check_process import CheckProcess
 from headrace.schemas.checker import SMALL_BYTES, SchemaChecker
 from headrace.schemas.checks import CompareCheck, ParseCheck, SchemaText
-from headrace.schemas.errors import InvalidSchema, SchemaTooComplex
+from headrace.schemas.errors import InvalidSchema, RegistryBusy, SchemaTooComplex
 from headrace.schemas.machine import SchemaMachine
 from headrace.schemas.stored import StoredSchema
 from tests.unit.schemas.hostile import HOSTILE, HostilePair
@@ -79,6 +79,15 @@ def test_a_process_that_does_not_answer_is_killed() -> None:
         stuck.run(ParseCheck(SchemaText("AVRO", '"int"')))
     assert stuck._process is None
     stuck.close()
+
+
+def test_a_process_that_cannot_be_started_says_nothing_about_the_schema() -> None:
+    missing = CheckProcess(command=("/nonexistent/python",))
+    closed = CheckProcess()
+    closed.close()
+    for process in (missing, closed):
+        with pytest.raises(RegistryBusy, match="try again"):
+            process.run(ParseCheck(SchemaText("AVRO", '"int"')))
 
 
 def test_a_process_that_dies_is_started_again(process: CheckProcess) -> None:

@@ -1,10 +1,11 @@
 """Tests of compatibility: nothing is registered."""
 
+import msgspec
+
 from headrace.schemas.compatibility import CompatibilityLevel
-from headrace.schemas.errors import InvalidSchema
 from headrace.schemas.machine import SubjectState
 from headrace.schemas.operations.table import READ_SUBJECT, RegistryCall, operation
-from headrace.schemas.operations.versions import SchemaBody, comparable, level_of
+from headrace.schemas.operations.versions import SchemaBody, comparable, level_of, parsed_for
 from headrace.schemas.requests import RegistryReply, reply
 from headrace.schemas.stored import StoredSchema
 
@@ -25,10 +26,7 @@ async def _test(call: RegistryCall, versions: list[StoredSchema], *, is_single: 
     subject, machine = call.read_subject, call.machine
     wanted = call.request.read(SchemaBody).stored(subject)
     config = machine.effective_config(subject)
-    try:
-        await call.checker.parse(machine, wanted, is_new=True)
-    except InvalidSchema as error:
-        raise InvalidSchema(f"Invalid schema: {error}") from None
+    await parsed_for(call, msgspec.structs.replace(wanted, id=0))
     seen = SubjectState({each.version: each for each in versions}, 0)
     level: CompatibilityLevel = level_of(config)
     verdict = await call.checker.compare(

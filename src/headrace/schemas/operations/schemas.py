@@ -72,7 +72,8 @@ async def show_guid(call: RegistryCall) -> RegistryReply:
 
 @operation("GET", "/schemas/guids/{guid}/ids", needs=LIST_SUBJECTS)
 async def show_guid_ids(call: RegistryCall) -> RegistryReply:
-    return reply([{"context": context_of(each.subject), "id": each.id} for each in _with_guid(call)])
+    found = dict.fromkeys((context_of(each.subject), each.id) for each in _with_guid(call))
+    return reply([{"context": context, "id": number} for context, number in found])
 
 
 def _with_id(call: RegistryCall) -> list[StoredSchema]:

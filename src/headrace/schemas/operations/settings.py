@@ -117,6 +117,8 @@ async def delete_config(call: RegistryCall) -> RegistryReply:
 async def delete_subject_config(call: RegistryCall) -> RegistryReply:
     scope = call.scope
     before = call.machine.config(scope)
+    if before is None and call.request.is_repeat:
+        return reply({})
     if before is None:
         raise ConfigNotFound(f"Subject '{scope}' does not have subject-level compatibility configured")
     await call.commit(lambda: call.machine.set_config(scope, None))
@@ -169,6 +171,8 @@ async def delete_mode(call: RegistryCall) -> RegistryReply:
 async def delete_subject_mode(call: RegistryCall) -> RegistryReply:
     scope = call.scope
     before = call.machine.mode(scope)
+    if before is None and call.request.is_repeat:
+        return reply({"mode": call.machine.effective_mode(scope or "")})
     if before is None:
         raise ModeNotFound(f"Subject '{scope}' does not have subject-level mode configured")
     await call.commit(_deletion_of_mode(call, scope))

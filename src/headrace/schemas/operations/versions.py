@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.schemas.checker import CheckedSchema, referenced_texts
+from headrace.schemas.checker import CheckedSchema, dead_reference, referenced_texts
 from headrace.schemas.compatibility import COMPATIBILITY_LEVELS, CompatibilityLevel
 from headrace.schemas.digest import digest_of
 from headrace.schemas.errors import (
@@ -28,6 +28,7 @@ from headrace.schemas.operations.table import (
 )
 from headrace.schemas.requests import RegistryReply, reply
 from headrace.schemas.stored import SchemaReference, StoredConfig, StoredSchema
+from headrace.schemas.subjects import context_of, qualified
 
 MAX_TRIES = 20
 """Registrations of one subject at the same time are compared again, each with the one before."""
@@ -86,7 +87,7 @@ async def show_text(call: RegistryCall) -> RegistryReply:
 async def show_referrers(call: RegistryCall) -> RegistryReply:
     found = call.machine.version(call.read_subject, call.version, deleted=True)
     users = call.machine.referenced_by(call.read_subject, found.version, deleted=call.request.flag("deleted"))
-    return reply(call.page(sorted({each.id for each in users})))
+    return reply(call.page(sorted({each.id for each in users if call.shows(each.subject)})))
 
 
 @operation("POST", "/subjects/{subject}/versions", needs=WRITE_SUBJECT)
@@ -114,7 +115,7 @@ async def _register(call: RegistryCall, wanted: StoredSchema) -> StoredSchema:
     machine, subject = call.machine, wanted.subject
     seen = _copied(machine.state(subject))
     config = machine.effective_config(subject)
-    parsed = await _parsed(call, wanted)
+    parsed = await parsed_for(call, wanted)
     is_normalized = call.request.flag("normalize") or bool(config.normalize)
     text = parsed.normalized if is_normalized else parsed.canonical
     wanted = msgspec.structs.replace(_with_defaults(wanted, config), schema=text)
@@ -133,8 +134,17 @@ def _copied(state: SubjectState) -> SubjectState:
     return SubjectState(dict(state.versions), state.revision)
 
 
-async def _parsed(call: RegistryCall, schema: StoredSchema) -> CheckedSchema:
+async def parsed_for(call: RegistryCall, schema: StoredSchema) -> CheckedSchema:
+    """Parse the schema of a request.
+
+    To refer to another one is to read it: the caller must be allowed to see it, unless the subject refers to it before.
+    """
+    context = context_of(schema.subject)
+    known = {each for version in call.machine.state(schema.subject).versions.values() for each in version.references}
     try:
+        for each in schema.references:
+            if each not in known and not call.shows(qualified(context, each.subject)):
+                raise dead_reference(each)
         # An imported schema was valid where it comes from, perhaps before rules became stricter.
         return await call.checker.parse(call.machine, schema, is_new=schema.id <= 0)
     except InvalidSchema as error:
@@ -218,7 +228,7 @@ async def look_up(call: RegistryCall) -> RegistryReply:
     call.machine.known_versions(subject, deleted=is_deleted)
     wanted = call.request.read(SchemaBody).stored(subject)
     config = call.machine.effective_config(subject)
-    parsed = await _parsed(call, wanted)
+    parsed = await parsed_for(call, wanted)
     is_normalized = call.request.flag("normalize") or bool(config.normalize)
     wanted = msgspec.structs.replace(wanted, schema=parsed.normalized if is_normalized else parsed.canonical)
     versions = {
