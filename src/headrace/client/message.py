@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Protocol
 
-from headrace.client.errors import ClientError, InvalidMessage
+from headrace.client.errors import ClientError, InvalidMessage, Unreachable
 from headrace.model.failure_headers import ATTEMPTS
 
 Header = tuple[str, bytes | None]
@@ -67,15 +67,25 @@ class Message:
         `InvalidMessage` if it is not of that type."""
         if self._value is UNREAD:
             object.__setattr__(self, "_value", read_value(self._reader, self.payload, self.headers))
-        if isinstance(self._value, InvalidMessage):
+        if isinstance(self._value, Exception):
             raise self._value
         return self._value
 
-    def read_ahead(self) -> None:
-        """Read the value, if a type was given, so that `value` need not wait. What fails is raised by `value`."""
-        if self._reader is not None:
-            with suppress(ClientError):
-                _ = self.value
+    def read_ahead(self, unreachable: Unreachable | None = None) -> Unreachable | None:
+        """Read the value, if a type was given, so that `value` need not wait. What fails is raised by `value`.
+
+        Returns the error if the schema registry did not answer, so that the next message does not wait for it, too.
+        """
+        if self._reader is None:
+            return None
+        try:
+            if unreachable is not None and self.payload is not None:
+                raise unreachable
+            _ = self.value
+        except Exception as error:
+            object.__setattr__(self, "_value", error)
+            return error if isinstance(error, Unreachable) else None
+        return None
 
     def header(self, name: str) -> str | None:
         """The last header of this name as text; None if there is none."""

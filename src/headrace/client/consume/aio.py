@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headrace.client.consume.exactly_once import ExactlyOnce
 from headrace.client.consume.stream import Stream as SyncStream
+from headrace.client.errors import Unreachable
 from headrace.client.keywords import checks_keywords
 from headrace.client.message import Message
 from headrace.client.outgoing import Headers, Outgoing, Payload
@@ -155,8 +156,9 @@ class Stream(AsyncIterator[Message], Generic[StreamT]):
 def _take(stream: SyncStream, at_once: int) -> list[Message]:
     """Take messages, with their values read: that may ask the schema registry, for which the event loop cannot wait."""
     messages = stream.take(at_once, _SLICE_S)
+    unreachable: Unreachable | None = None
     for each in messages:
-        each.read_ahead()
+        unreachable = each.read_ahead(unreachable)
     return messages
 
 

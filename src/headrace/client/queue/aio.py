@@ -9,7 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from headrace.client.errors import ClientError
+from headrace.client.errors import Unreachable
 from headrace.client.failures import reason_for_broker
 from headrace.client.keywords import checks_keywords
 from headrace.client.outgoing import Headers, Payload
@@ -416,9 +416,9 @@ def _receive(queue: sync.Queue, maximum: int, wait: float, visibility: Seconds |
     wait."""
     found = queue.receive(maximum, wait, visibility, type=kind)
     if kind is not None:
+        unreachable: Unreachable | None = None
         for each in found:
-            with contextlib.suppress(ClientError):
-                _ = each.value
+            unreachable = each.read_ahead(unreachable)
     return found
 
 

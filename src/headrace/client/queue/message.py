@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypedDict, TypeVar
 
-from headrace.client.errors import InvalidMessage
+from headrace.client.errors import Unreachable
 from headrace.client.failures import reason_for_broker
 from headrace.client.keywords import checks_keywords
 from headrace.client.message import CONTENT_TYPE, UNREAD, Header, PayloadReader, read_value
@@ -326,9 +326,20 @@ class QueueMessage(QueueMessageBody[Received]):
         not of that type."""
         if self._value is UNREAD:
             self._value = read_value(self.reader, self.body, self.headers)
-        if isinstance(self._value, InvalidMessage):
+        if isinstance(self._value, Exception):
             raise self._value
         return self._value
+
+    def read_ahead(self, unreachable: Unreachable | None = None) -> Unreachable | None:
+        """Read the value so that `value` need not wait, see `Message.read_ahead`."""
+        try:
+            if unreachable is not None:
+                raise unreachable
+            _ = self.value
+        except Exception as error:
+            self._value = error
+            return error if isinstance(error, Unreachable) else None
+        return None
 
     @property
     def dedupe(self) -> str | None:

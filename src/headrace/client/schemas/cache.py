@@ -19,6 +19,7 @@ _CACHED = 1_000
 LATEST_S = 60.0
 """How long the latest version of a subject is used before it is looked up again."""
 _MAX_REFERENCES = 1_000
+_MAX_REFERENCE_DEPTH = 100
 _NOT_FOUND = frozenset({40401, 40402})
 _SCHEMA_NOT_FOUND = 40403
 
@@ -141,20 +142,23 @@ class SchemaCache:
         from headrace.schemas.payload.codecs import codec_of
 
         texts: dict[str, str] = {}
-        self._collect(references, texts)
+        self._collect(references, texts, 0)
         try:
             return codec_of(parse_any(schema_type, text, list(texts.items()), is_new=False), allows_any_pattern=True)
         except SchemaFault as error:
             raise SchemaFailed(f"the schema cannot be used: {error}", code=error.code) from None
 
-    def _collect(self, references: list[dict[str, Any]], found: dict[str, str]) -> None:
+    def _collect(self, references: list[dict[str, Any]], found: dict[str, str], depth: int) -> None:
         """Names and texts of schemas that one refers to, each before its users."""
         for each in references:
             if each["name"] in found:
                 continue
             if len(found) >= _MAX_REFERENCES:
                 raise SchemaFailed(f"the schema refers to more than {_MAX_REFERENCES} others", code=42201)
+            if depth > _MAX_REFERENCE_DEPTH:
+                text = f"the references lead to others more than {_MAX_REFERENCE_DEPTH} times, or in a circle"
+                raise SchemaFailed(text, code=42201)
             path = f"/subjects/{quoted(each['subject'])}/versions/{each['version']}?deleted=true"
             other = self.calls.call("GET", path)
-            self._collect(other.get("references") or [], found)
+            self._collect(other.get("references") or [], found, depth + 1)
             found[each["name"]] = other["schema"]

@@ -88,3 +88,16 @@ def test_the_number_of_schemas_in_memory_is_bounded(monkeypatch: pytest.MonkeyPa
     for number in (0, 1, 0, 2, 0, 1):
         schemas.codec(number)
     assert calls.asked == [f"/schemas/ids/{number}" for number in (0, 1, 2, 1)]
+
+
+def test_references_in_a_circle_are_not_followed_for_ever() -> None:
+    latest = {"name": "a", "subject": "a", "version": -1}
+    schemas, calls = cache(
+        {
+            "/schemas/ids/7": {**LONG, "references": [latest]},
+            "/subjects/a/versions/-1?deleted=true": {**LONG, "references": [latest]},
+        }
+    )
+    with pytest.raises(SchemaFailed, match="in a circle"):
+        schemas.codec(7)
+    assert len(calls.asked) < 150
