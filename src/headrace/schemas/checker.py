@@ -83,16 +83,20 @@ class SchemaChecker:
         if level == "NONE" or not earlier:
             return CompatibilityVerdict(True)
         compared = earlier if level.endswith("_TRANSITIVE") else earlier[-1:]
-        texts = tuple(_text(machine, each) for each in compared)
-        found = await self._run(CompareCheck(level, _text(machine, new), texts, is_lenient))
+        texts, size = [], 0
+        for each in compared:
+            texts.append(_text(machine, each))
+            size += texts[-1].size
+            _check_compared(size)
+            await asyncio.sleep(0)  # each may have a thousand references
+        found = await self._run(CompareCheck(level, _text(machine, new), tuple(texts), is_lenient))
         return CompatibilityVerdict(not found.messages, found.messages)
 
     async def _run(self, check: SchemaCheck) -> CheckResult:
         loop, size = asyncio.get_running_loop(), check.size
         if size <= SMALL_BYTES:
             return await loop.run_in_executor(self._workers, carry_out, check, self._parse)
-        if size > MAX_COMPARED_BYTES:
-            raise InvalidSchema(f"the schema and the versions before it are longer than {MAX_COMPARED_BYTES} bytes")
+        _check_compared(size)
         if self._waiting >= MAX_WAITING:
             raise RegistryBusy("too many large schemas are checked at the same time: try again")
         self._waiting += 1
@@ -106,6 +110,11 @@ class SchemaChecker:
         return parse_text(schema) if schema.is_new else self._parse_registered(schema)
 
 
+def _check_compared(size: int) -> None:
+    if size > MAX_COMPARED_BYTES:
+        raise InvalidSchema(f"the schema and the versions before it are longer than {MAX_COMPARED_BYTES} bytes")
+
+
 def _text(machine: SchemaMachine, schema: StoredSchema, *, is_new: bool = False) -> SchemaText:
     if len(schema.schema) > MAX_SCHEMA_BYTES:
         raise InvalidSchema(f"the schema is longer than {MAX_SCHEMA_BYTES} bytes")
@@ -115,9 +124,9 @@ def _text(machine: SchemaMachine, schema: StoredSchema, *, is_new: bool = False)
 
 def referenced_texts(machine: SchemaMachine, subject: str, references: Sequence[SchemaReference]) -> NamedTexts:
     """Names and texts of the schemas that one refers to, and of those that these refer to, each before its users."""
-    found: dict[str, str] = {}
-    _collect(machine, context_of(subject), references, found, 0)
-    return tuple(found.items())
+    collected = _CollectedTexts(machine, context_of(subject))
+    collected.add(references, 0)
+    return tuple(collected.texts.items())
 
 
 def dead_reference(reference: SchemaReference) -> InvalidSchema:
@@ -127,21 +136,29 @@ def dead_reference(reference: SchemaReference) -> InvalidSchema:
     )
 
 
-def _collect(
-    machine: SchemaMachine, context: str, references: Sequence[SchemaReference], found: dict[str, str], depth: int
-) -> None:
-    for each in references:
-        if each.name in found:
-            continue
-        if len(found) >= MAX_REFERENCES:
-            raise InvalidSchema(f"the schema refers to more than {MAX_REFERENCES} others")
-        if depth > MAX_REFERENCE_DEPTH:
-            raise InvalidSchema(f"the references lead to others more than {MAX_REFERENCE_DEPTH} times, or in a circle")
-        known = machine.versions(qualified(context, each.subject), deleted=True)
-        version = max(known, default=0) if each.version == -1 else each.version
-        if version not in known:
-            raise dead_reference(each)
-        _collect(machine, context, known[version].references, found, depth + 1)
-        found[each.name] = known[version].schema
-        if sum(map(len, found.values())) > MAX_BYTES_IN_ALL:
-            raise InvalidSchema(f"the schema refers to more than {MAX_BYTES_IN_ALL} bytes of others")
+class _CollectedTexts:
+    def __init__(self, machine: SchemaMachine, context: str) -> None:
+        self.texts: dict[str, str] = {}
+        self._machine = machine
+        self._context = context
+        self._chars = 0
+
+    def add(self, references: Sequence[SchemaReference], depth: int) -> None:
+        for each in references:
+            if each.name in self.texts:
+                continue
+            if len(self.texts) >= MAX_REFERENCES:
+                raise InvalidSchema(f"the schema refers to more than {MAX_REFERENCES} others")
+            if depth > MAX_REFERENCE_DEPTH:
+                raise InvalidSchema(
+                    f"the references lead to others more than {MAX_REFERENCE_DEPTH} times, or in a circle"
+                )
+            known = self._machine.state(qualified(self._context, each.subject)).versions
+            found = known.get(max(known, default=0) if each.version == -1 else each.version)
+            if found is None:
+                raise dead_reference(each)
+            self.add(found.references, depth + 1)
+            self.texts[each.name] = found.schema
+            self._chars += len(found.schema)
+            if self._chars > MAX_BYTES_IN_ALL:
+                raise InvalidSchema(f"the schema refers to more than {MAX_BYTES_IN_ALL} bytes of others")

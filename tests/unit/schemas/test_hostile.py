@@ -15,8 +15,8 @@ from headrace.schemas.check_process import CheckProcess
 from headrace.schemas.checker import SMALL_BYTES, SchemaChecker
 from headrace.schemas.checks import CompareCheck, ParseCheck, SchemaText
 from headrace.schemas.errors import InvalidSchema, RegistryBusy, SchemaTooComplex
-from headrace.schemas.machine import SchemaMachine
-from headrace.schemas.stored import StoredSchema
+from headrace.schemas.machine import SchemaMachine, SubjectState
+from headrace.schemas.stored import SchemaReference, StoredSchema, schema_record
 from tests.unit.schemas.hostile import HOSTILE, HostilePair
 
 
@@ -173,3 +173,31 @@ def test_nothing_remote_is_asked_for(process: CheckProcess) -> None:
         listening.setblocking(False)
         with pytest.raises(BlockingIOError):
             listening.accept()
+
+
+class _CountedMachine(SchemaMachine):
+    asked = 0
+
+    def state(self, subject: str) -> SubjectState:
+        self.asked += 1
+        return super().state(subject)
+
+
+def test_a_comparison_with_versions_of_many_references_lets_others_run() -> None:
+    machine, versions = _CountedMachine(), 30
+    for version in range(1, 101):
+        machine.replay(schema_record(StoredSchema("r", version, version, '"int"')), -1)
+    references = [SchemaReference(f"n{version}", "r", version) for version in range(1, 101)]
+    earlier = [StoredSchema("s", each, each, '"int"', references=references) for each in range(1, versions + 1)]
+
+    async def check(checker: SchemaChecker) -> None:
+        comparison = asyncio.create_task(
+            checker.compare(machine, "FULL_TRANSITIVE", earlier[0], earlier, is_lenient=False)
+        )
+        for turn in range(1, versions):
+            await asyncio.sleep(0)
+            assert machine.asked <= 100 * turn, "each version has a turn of the event loop of its own"
+        assert (await comparison).is_compatible
+
+    with ThreadPoolExecutor(1) as workers, contextlib.closing(SchemaChecker(workers)) as checker:
+        asyncio.run(check(checker))

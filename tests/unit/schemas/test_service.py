@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -52,18 +52,18 @@ class _HeldPartition:
 
 class _Leader:
     def __init__(self, workers: ThreadPoolExecutor) -> None:
-        self.partition: Any = _HeldPartition()
-        self.shard = Shard(self.partition, SchemaMachine(), SystemClock(), reload=lambda _: None)
+        self.partition = _HeldPartition()
+        self.shard = Shard(cast(Any, self.partition), SchemaMachine(), SystemClock(), reload=lambda _: None)
         self.shard.state = ShardState.ACTIVE
         metadata: Any = SimpleNamespace(image=SimpleNamespace(cluster_id="c"), broker_id=1)
-        self.service: Any = RegistryService(
+        self.service = RegistryService(
             metadata=metadata,
             partitions=PartitionTable(),
             clock=SystemClock(),
             workers=workers,
             shows=lambda *_: lambda _: True,
         )
-        self.service._coordinator = SimpleNamespace(shard=lambda _: self.shard)
+        self.service._coordinator = cast(Any, SimpleNamespace(shard=lambda _: self.shard))
 
     def ask(self, request: tuple[str, tuple[str, ...]], *, is_repeat: bool = False) -> "asyncio.Task[RegistryReply]":
         call = RegistryForward(*request, {}, BODY, "User:a", "", is_repeat)

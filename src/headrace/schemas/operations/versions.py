@@ -137,14 +137,15 @@ def _copied(state: SubjectState) -> SubjectState:
 async def parsed_for(call: RegistryCall, schema: StoredSchema) -> CheckedSchema:
     """Parse the schema of a request.
 
-    To refer to another one is to read it: the caller must be allowed to see it, unless the subject refers to it before.
+    To refer to another one is to read it: the caller must be allowed to see it, unless a version has these references.
     """
     context = context_of(schema.subject)
-    known = {each for version in call.machine.state(schema.subject).versions.values() for each in version.references}
+    shown = {each: call.shows(qualified(context, each)) for each in {each.subject for each in schema.references}}
+    hidden = [each for each in schema.references if not shown[each.subject]]
+    known = call.machine.state(schema.subject).versions.values() if hidden else ()
     try:
-        for each in schema.references:
-            if each not in known and not call.shows(qualified(context, each.subject)):
-                raise dead_reference(each)
+        if hidden and not any(each.references == schema.references for each in known):
+            raise dead_reference(hidden[0])
         # An imported schema was valid where it comes from, perhaps before rules became stricter.
         return await call.checker.parse(call.machine, schema, is_new=schema.id <= 0)
     except InvalidSchema as error:
