@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 from headrace.cluster.metadata import Metadata
 from headrace.config.topic import TopicSettings
 from headrace.kafka.recompression import Refused
-from headrace.model.errors import HeadraceError, InvalidRecord
+from headrace.model.errors import HeadraceError, InvalidRecord, NotLeader
 from headrace.model.ids import TopicName
 from headrace.model.image import ClusterImage
 from headrace.protocol.fast import TopicKey
@@ -65,6 +65,10 @@ class CheckedBatch(NamedTuple):
     records: memoryview
     header: BatchHeader
     rules: tuple[SchemaRule, ...]
+
+    @property
+    def place(self) -> tuple[TopicKey, int]:
+        return self.topic, self.partition.index
 
     @property
     def is_small(self) -> bool:
@@ -140,14 +144,21 @@ class SchemaChecks:
                     return False
         return True
 
-    async def refused(self, batches: Sequence[CheckedBatch]) -> Refused:
-        """Check batches; the partitions whose batch does not pass, each with its error."""
+    async def refused(self, request: ProduceRequest, batches: Sequence[CheckedBatch]) -> Refused:
+        """Check the batches of a request that were concerned; the partitions whose batch does not pass, with its error.
+
+        A partition that this broker has begun to lead meanwhile is refused, too: its batch was not checked.
+        """
         errors = await asyncio.gather(*(self._error(batch) for batch in batches))
-        return {
-            (batch.topic, batch.partition.index): error
-            for batch, error in zip(batches, errors, strict=True)
-            if error is not None
-        }
+        refused = {batch.place: error for batch, error in zip(batches, errors, strict=True) if error is not None}
+        checked = {batch.place for batch in batches}
+        for batch in self.concerned(request):
+            if batch.place not in checked:
+                refused[batch.place] = NotLeader(
+                    f"the records for {batch.partition.topic}-{batch.partition.index} were not checked: this broker "
+                    "did not lead it when they came; send them again"
+                )
+        return refused
 
     async def _error(self, batch: CheckedBatch) -> HeadraceError | None:
         try:

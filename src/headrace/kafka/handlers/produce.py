@@ -188,7 +188,7 @@ def _missing(ctx: Context, request: ProduceRequest) -> dict[ProducerIdAndEpoch, 
 async def _produce_checked(
     ctx: Context, request: ProduceRequest, batches: list[CheckedBatch], denied: Refused | None
 ) -> Produced | Deferred[Produced]:
-    refused = await ctx.services.schema_checks.refused(batches)
+    refused = await ctx.services.schema_checks.refused(request, batches)
     if refused:
         request = _without_records(request, refused)
     result = _produce_allowed(ctx, request, {**(denied or {}), **refused})
