@@ -77,6 +77,9 @@ class CheckedText(ColumnNode):
 
     def _checked(self, data: bytes) -> str:
         self.json.check(data)
+        if not data.lstrip(b" \t\r\n").startswith(b"{"):
+            # Its schema may allow it, but it is not a row.
+            raise UnreadableValue("the value is not a JSON object")
         try:
             return data.decode()
         except UnicodeDecodeError:

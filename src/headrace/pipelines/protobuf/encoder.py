@@ -4,6 +4,8 @@ Every field is `optional`, arrays are `repeated`. Field numbers are those that t
 name; a new column gets a number that no version had, and the number of a column that is gone stays reserved.
 """
 
+import re
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -96,15 +98,20 @@ class _ProtoText:
         ranges = known.reserved_ranges if known else []
         next_number = max([*numbers.values(), *(last for _, last in ranges)], default=0) + 1
         before = set(numbers.values())
+        taken = {column.name for column in columns}
+        in_json: dict[str, str] = {}
         fields, lines = [], [f"{indent}message {name} {{"]
         for column in columns:
             where = f"{path}.{column.name}".lstrip(".")
             check_name(column.name, where, "Protobuf")
+            if (other := in_json.setdefault(_json_name(column.name), where)) != where:
+                raise SchemaError(f"{other} and {where} are one name in the JSON form of Protobuf: rename one with AS")
             if column.name not in numbers:
                 numbers[column.name], next_number = next_number, next_number + 1
-            nested_before = known.messages if known else []
-            inner = next((each for each in nested_before if each.name == _type_name(column.name)), None)
-            made, nested, text = self._field(column, numbers[column.name], inner, where, indent + "  ")
+            type_name, inner = _type_name(column.name, known, taken)
+            made, nested, text = self._field(column, numbers[column.name], type_name, inner, where, indent + "  ")
+            if nested:
+                taken.add(type_name)
             fields.append(made)
             lines += [*nested, f"{indent}  {text} = {made.number};"]
         gone = [*ranges, *((number, number) for number in sorted(before - {each.number for each in fields}))]
@@ -112,21 +119,21 @@ class _ProtoText:
         return RowMessage(tuple(fields)), [*lines, f"{indent}}}"]
 
     def _field(
-        self, column: pa.Field, number: int, known: ProtoMessage | None, path: str, indent: str
+        self, column: pa.Field, number: int, type_name: str, known: ProtoMessage | None, path: str, indent: str
     ) -> tuple[RowField, list[str], str]:
-        """The field, the lines of messages that it needs, and its text."""
+        """The field, the lines of the message `type_name` if it needs one, and its text."""
         arrow, name = column.type, column.name
         if pa.types.is_map(arrow):
-            key, _, _, _ = self._type(arrow.key_type, name, None, path, indent)
+            key, _, _, _ = self._type(arrow.key_type, type_name, None, path, indent)
             if key not in _KEYS:
                 raise SchemaError(f"the keys of {path} are of type {arrow.key_type}: cast them to STRING")
-            kind, message, nested, text = self._type(arrow.item_type, name, known, f"{path}[]", indent)
+            kind, message, nested, text = self._type(arrow.item_type, type_name, known, f"{path}[]", indent)
             entry = RowMessage((RowField("key", 1, key), RowField("value", 2, kind, message=message)))
             return RowField(name, number, "message", True, entry), nested, f"map<{key}, {text}> {name}"
         if pa.types.is_list(arrow):
-            kind, message, nested, text = self._type(arrow.value_type, name, known, f"{path}[]", indent)
+            kind, message, nested, text = self._type(arrow.value_type, type_name, known, f"{path}[]", indent)
             return RowField(name, number, kind, True, message), nested, f"repeated {text} {name}"
-        kind, message, nested, text = self._type(arrow, name, known, path, indent)
+        kind, message, nested, text = self._type(arrow, type_name, known, path, indent)
         return RowField(name, number, kind, False, message), nested, f"optional {text} {name}"
 
     def _type(
@@ -141,15 +148,32 @@ class _ProtoText:
         if pa.types.is_timestamp(arrow) or pa.types.is_decimal(arrow):
             return "string", None, [], "string"
         if pa.types.is_struct(arrow):
-            message, lines = self.message(arrow, _type_name(name), known, path, indent)
-            return "message", message, lines, _type_name(name)
+            message, lines = self.message(arrow, name, known, path, indent)
+            return "message", message, lines, name
         if pa.types.is_list(arrow) or pa.types.is_map(arrow):
             raise SchemaError(f"{path} is an array or a map in another one, which Protobuf does not have: use a struct")
         raise no_type(path, arrow, "Protobuf")
 
 
-def _type_name(column: str) -> str:
-    return "".join(part[:1].upper() + part[1:] for part in column.split("_")) or "Struct"
+def _json_name(name: str) -> str:
+    """The name of a field in the JSON form of Protobuf."""
+    return re.sub(r"_+(.?)", lambda found: found[1].upper(), name)
+
+
+def _type_name(column: str, known: ProtoMessage | None, taken: Set[str]) -> tuple[str, ProtoMessage | None]:
+    """The name of the message for a column, and that message in the version before.
+
+    Fields and messages in a message share their names, so none of `taken` can be used.
+    """
+    messages = {each.name: each for each in known.messages} if known else {}
+    before = next((each.type.rpartition(".")[2] for each in known.fields if each.name == column), "") if known else ""
+    if before in messages and before not in taken:
+        return before, messages[before]
+    name = "".join(part[:1].upper() + part[1:] for part in column.split("_"))
+    name = name if name[:1].isalpha() else f"Struct{name}"
+    while name in taken or name in messages:
+        name += "_"
+    return name, None
 
 
 def encode_protobuf(rows: pa.Array, message: RowMessage) -> pa.Array:
