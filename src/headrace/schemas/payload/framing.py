@@ -58,9 +58,12 @@ def read_frame(data: bytes, header: bytes | None = None) -> FramedPayload:
 
 
 def frame_of(data: bytes, headers: Iterable[tuple[str, bytes | None]] | None, *, is_key: bool = False) -> FramedPayload:
-    """Like `read_frame`, with the headers of the record. Raises `NotFramed`."""
+    """Like `read_frame`, with the headers of the record: of several the last one counts. Raises `NotFramed`."""
     name = KEY_HEADER if is_key else VALUE_HEADER
-    found = next((value for key, value in headers or () if key == name), None)
+    found = None
+    for key, value in headers or ():
+        if key == name:
+            found = value
     return read_frame(data, found)
 
 

@@ -35,6 +35,12 @@ def test_a_guid_is_in_the_header_of_the_value() -> None:
         frame_of(b"body", [("__key_schema_id", header)])
 
 
+def test_of_several_headers_the_last_one_counts() -> None:
+    """As for Confluent's Java deserializers: what is checked must be what they read."""
+    others = [(VALUE_HEADER, header_value(UUID(int=1))), (VALUE_HEADER, None)]
+    assert frame_of(b"body", [*others, (VALUE_HEADER, header_value(GUID))]).schema == GUID
+
+
 @pytest.mark.parametrize(
     ("indexes", "encoded"),
     [
