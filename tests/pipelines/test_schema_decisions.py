@@ -3,7 +3,7 @@
 import json
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -116,6 +116,25 @@ def test_an_unknown_id_stays_unknown(place: Place) -> None:
     assert place.register(ID, AMOUNT) == highest + 1
     for schemas in (running, place.schemas()):
         assert reasons(schemas, prefix(highest + 1) + b"\x02a") == [f"there is no schema of id {highest + 1}"]
+
+
+def test_a_registry_that_is_behind_is_asked_again(place: Place) -> None:
+    schema_id = place.register(ID)
+
+    class Behind(SchemaRegistry):
+        asked: ClassVar[list[int]] = []
+
+        def by_id(self, schema_id: int) -> WriterSchema | None:
+            self.asked.append(schema_id)
+            return None if self.asked.count(schema_id) == 1 else super().by_id(schema_id)
+
+    spec = place.spec(f"subject = 'none-{place.topic}'\nschema = '\"string\"'")
+    running = SourceSchemas(spec, None, lambda _: Behind(place.registry.address))
+    running.learn("source", [schema_id, schema_id + 1])
+    assert Behind.asked == [schema_id, schema_id + 1] * 2
+    found = reasons(running, prefix(schema_id) + b"\x02a", prefix(schema_id + 1) + b"\x02a")
+    assert "cannot be used" in str(found[0]), "it is a record, and found"
+    assert found[1] == f"there is no schema of id {schema_id + 1}"
 
 
 def test_an_id_too_far_away_stays_so(place: Place) -> None:

@@ -17,6 +17,7 @@ were first read as, wherever a newer file has it.
 """
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -42,6 +43,7 @@ FORMAT = 1
 MAX_IDS = 1000
 """Schema ids of a source that are decided about."""
 _PREFIX = "/registry"
+_SECOND_LOOK_S = 1.0
 _log = logging.getLogger("headrace.pipelines")
 
 RegistryOf = Callable[[Source | Sink], SchemaRegistry]
@@ -108,7 +110,12 @@ class SourceSchemas:
                 "format of its topic?"
             )
         registry = self._registry_of(source)
-        learned = decisions.with_ids({each: _schema_of(registry, each) for each in fresh})
+        found = {each: _schema_of(registry, each) for each in fresh}
+        if missing := [each for each, schema in found.items() if schema is None]:
+            # The decision stays, and a registry of several nodes may answer from the past for a moment.
+            time.sleep(_SECOND_LOOK_S)
+            found |= {each: _schema_of(registry, each) for each in missing}
+        learned = decisions.with_ids(found)
         self._store(name, self._newest(name, source, registry, learned, decisions))
 
     def _current(self, name: str, source: Source) -> SourceDecisions:

@@ -188,6 +188,9 @@ class _Site:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             # Without the text itself, which may have a password.
             raise SchemaError("the registry is not an address: one begins with http:// or https:// and a host")
+        if any("@" in each for each in (parts.path, parts.query, parts.fragment)):
+            # What was meant as the password would be shown as a part of the host and the path.
+            raise SchemaError("the password in the address of the registry has one of / ? #: write %2F, %3F, %23")
         host = parts.netloc.rpartition("@")[2]
         self.base = f"{parts.scheme}://{host}{parts.path.rstrip('/')}"
         self._headers = {"Accept": f"{_TYPE}, application/json", "Content-Type": _TYPE}

@@ -3,6 +3,7 @@
 import base64
 import json
 import threading
+import urllib.parse
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -121,6 +122,17 @@ def test_name_and_password_are_sent_and_not_shown(registry: FakeRegistry) -> Non
     with pytest.raises(RegistryUnavailable) as caught:
         SchemaRegistry(url).by_id(8)
     assert "crat" not in str(caught.value)
+
+
+@pytest.mark.parametrize("password", ["s3c/ret", "s3c?ret", "s3c#ret", "s3c@x/ret"])
+def test_a_password_with_a_character_of_addresses_is_not_shown(password: str, registry: FakeRegistry) -> None:
+    with pytest.raises(SchemaError, match="write %2F") as caught:
+        SchemaRegistry(f"http://me:{password}@registry:8081")
+    assert "s3c" not in str(caught.value)
+    registry.answers["/schemas/ids/7"] = {"schema": TEXT}
+    quoted = urllib.parse.quote(password, safe="")
+    assert SchemaRegistry(registry.url.replace("//", f"//me:{quoted}@")).by_id(7) is not None
+    assert registry.authorization == "Basic " + base64.b64encode(f"me:{password}".encode()).decode()
 
 
 @pytest.mark.parametrize("url", ["me:s3cret@registry:8081", "htp://me:s3cret@registry", "http://me:s3cret@[registry"])
