@@ -1,10 +1,12 @@
 """Checks that bytes are a value of an Avro schema: strictly, within bounds, and with the path of what is wrong. Pure.
 
 `fastavro` alone is not safe with hostile bytes: it follows a recursive schema until the process crashes, makes a list
-of as many nulls as an array claims to have, and takes a negative index from the end.
+of as many nulls as an array claims to have, and takes a negative index from the end. A value of no bytes at all can
+have any number of empty records in records.
 """
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Final
 
 from headrace.schemas.avro.types import AvroSchema, AvroSchemaType
@@ -13,7 +15,9 @@ from headrace.schemas.payload.errors import InvalidPayload
 MAX_DEPTH: Final = 100
 """Nested values."""
 MAX_EMPTY_ITEMS: Final = 10_000
-"""Items of an array or entries of a map that take no bytes, such as nulls."""
+"""Items of arrays and fields of records that take no bytes, such as nulls, in one value."""
+_EMPTY_OF_A_BYTE: Final = 4
+"""So many more for each byte of the value."""
 
 Walk = Callable[[bytes, int, int], int]
 """Takes bytes, a position and the depth; returns the position after the value."""
@@ -27,6 +31,7 @@ def byte_check(schema: AvroSchema) -> Callable[[bytes], None]:
     walk = _Walks().of(schema.root)
 
     def check(data: bytes) -> None:
+        _empty_left.set(MAX_EMPTY_ITEMS + _EMPTY_OF_A_BYTE * len(data))
         try:
             end = walk(data, 0, 0)
         except RecursionError:
@@ -134,11 +139,36 @@ _PRIMITIVES: Final[dict[str, Walk]] = {
 }
 
 
+_empty_left: ContextVar[int] = ContextVar("empty_left")
+"""How much that takes no bytes may still come in the value that is being checked."""
+
+
+def _take_empty(count: int) -> None:
+    left = _empty_left.get() - count
+    if left < 0:
+        raise InvalidPayload(f"there are more than {MAX_EMPTY_ITEMS} empty items")
+    _empty_left.set(left)
+
+
 class _Walks:
     """Makes a function for each type; that of a named type is made once, so that recursion ends."""
 
     def __init__(self) -> None:
         self._made: dict[int, Walk] = {}
+        self._weights: dict[int, int] = {}
+
+    def _weight(self, type_: AvroSchemaType) -> int:
+        """The number of values in one of a type that never takes any bytes; 0 for other types."""
+        if type_.kind == "null" or (type_.kind == "fixed" and not type_.size):
+            return 1
+        if type_.kind != "record":
+            return 0
+        key = id(type_)
+        if key not in self._weights:
+            self._weights[key] = 0  # one that contains itself has no end
+            parts = [self._weight(each.type) for each in type_.fields]
+            self._weights[key] = 1 + sum(parts) if all(parts) else 0
+        return self._weights[key]
 
     def of(self, type_: AvroSchemaType) -> Walk:
         if type_.kind in _PRIMITIVES:
@@ -171,10 +201,13 @@ class _Walks:
 
     def _record(self, type_: AvroSchemaType) -> Walk:
         fields: list[tuple[str, Walk]] = []
+        empty = sum(self._weight(each.type) for each in type_.fields)
 
         def walk(data: bytes, at: int, depth: int) -> int:
             if depth > MAX_DEPTH:
                 raise InvalidPayload(f"the value is nested more than {MAX_DEPTH} deep")
+            if empty:
+                _take_empty(empty)
             for name, each in fields:
                 try:
                     at = each(data, at, depth + 1)
@@ -183,14 +216,14 @@ class _Walks:
             return at
 
         self._made[id(type_)] = walk
-        fields.extend((each.name, self.of(each.type)) for each in type_.fields)
+        fields.extend((each.name, self.of(each.type)) for each in type_.fields if not self._weight(each.type))
         return walk
 
     def _blocks(self, item: Walk, *, has_keys: bool) -> Walk:
         def walk(data: bytes, at: int, depth: int) -> int:
             if depth > MAX_DEPTH:
                 raise InvalidPayload(f"the value is nested more than {MAX_DEPTH} deep")
-            index = empty = 0
+            index = 0
             while True:
                 count, at = _varint(data, at)
                 if not count:
@@ -208,8 +241,6 @@ class _Walks:
                         raise error.within(f"[{index}]") from None
                     index += 1
                     if at == start:
-                        empty += 1
-                        if empty > MAX_EMPTY_ITEMS:
-                            raise InvalidPayload(f"there are more than {MAX_EMPTY_ITEMS} empty items")
+                        _take_empty(1)
 
         return walk

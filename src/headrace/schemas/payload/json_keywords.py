@@ -26,6 +26,8 @@ Patterns = Mapping[str, Search]
 
 _COSTS = {"$ref": 10, "$dynamicRef": 10, "$recursiveRef": 10}
 """Steps of keywords that take longer than others."""
+_SEARCHES_OF_A_STEP = 10
+"""Patterns that are searched for in names of properties."""
 _NOT_SCHEMAS = frozenset({"enum", "const", "default", "examples"})
 
 
@@ -112,6 +114,7 @@ def _pattern_properties(patterns: Patterns) -> Keyword:
             return
         for pattern, subschema in value.items():
             search = patterns[pattern]
+            steps_left.get().step(cost=len(instance) // _SEARCHES_OF_A_STEP)
             for name, each in instance.items():
                 if search(name):
                     yield from validator.descend(each, subschema, path=name, schema_path=pattern)
@@ -124,6 +127,7 @@ def _additional_properties(patterns: Patterns) -> Keyword:
         if not isinstance(instance, dict):
             return
         named, by_pattern = schema.get("properties", {}), schema.get("patternProperties", ())
+        steps_left.get().step(cost=len(instance) * len(by_pattern) // _SEARCHES_OF_A_STEP)
         for name, each in instance.items():
             if name in named or any(patterns[pattern](name) for pattern in by_pattern):
                 continue

@@ -7,7 +7,7 @@ from google.protobuf.message import DecodeError, EncodeError, Message
 from headrace.schemas.payload.errors import InvalidPayload
 from headrace.schemas.payload.framing import FIRST_MESSAGE, MessageIndexes
 from headrace.schemas.payload.protobuf_pool import MessageClasses
-from headrace.schemas.payload.protobuf_values import fill, value_of
+from headrace.schemas.payload.protobuf_values import FieldLimit, fill, value_of
 from headrace.schemas.protobuf.resolution import ProtobufSchema
 
 
@@ -37,7 +37,7 @@ class ProtobufCodec:
         return made
 
     def decode(self, body: bytes, indexes: MessageIndexes = FIRST_MESSAGE) -> Any:
-        return value_of(self.message(body, indexes))
+        return value_of(self.message(body, indexes), FieldLimit(len(body)))
 
     def encode(self, value: Any, indexes: MessageIndexes = FIRST_MESSAGE) -> bytes:
         made: Message = self._classes.at(indexes)()

@@ -19,6 +19,10 @@ from google.protobuf.message import Message
 from headrace.schemas.payload.errors import InvalidPayload
 
 _SHOWN_CHARACTERS: Final = 40
+MAX_FIELDS: Final = 1_000_000
+"""Fields of one value, with those of the messages in it."""
+_FIELDS_OF_A_BYTE: Final = 4
+"""So many more for each byte of the value."""
 _TIMESTAMP, _DURATION = "google.protobuf.Timestamp", "google.protobuf.Duration"
 _AS_JSON: Final = frozenset(
     f"google.protobuf.{name}"
@@ -30,7 +34,21 @@ _AS_JSON: Final = frozenset(
 _REALS: Final = (FieldDescriptor.CPPTYPE_FLOAT, FieldDescriptor.CPPTYPE_DOUBLE)
 
 
-def value_of(message: Message) -> Any:
+class FieldLimit:
+    """Counts the fields of a value: an empty message takes two bytes, and has a default for each of its fields."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, size_bytes: int) -> None:
+        self._left = MAX_FIELDS + _FIELDS_OF_A_BYTE * size_bytes
+
+    def take(self, count: int) -> None:
+        self._left -= count
+        if self._left < 0:
+            raise InvalidPayload(f"the message has more than {MAX_FIELDS} fields, most of them with defaults")
+
+
+def value_of(message: Message, limit: FieldLimit) -> Any:
     """The value of a message."""
     name = message.DESCRIPTOR.full_name
     if name == _TIMESTAMP:
@@ -40,29 +58,30 @@ def value_of(message: Message) -> Any:
     if name in _AS_JSON:
         return json_format.MessageToDict(message, preserving_proto_field_name=True)
     found = {}
+    limit.take(len(message.DESCRIPTOR.fields))
     for field in message.DESCRIPTOR.fields:
         if field.has_presence and not message.HasField(field.name):
             continue
         try:
-            found[field.name] = _field_value(field, getattr(message, field.name))
+            found[field.name] = _field_value(field, getattr(message, field.name), limit)
         except InvalidPayload as error:
             raise error.within(field.name) from None
     return found
 
 
-def _field_value(field: FieldDescriptor, value: Any) -> Any:
+def _field_value(field: FieldDescriptor, value: Any, limit: FieldLimit) -> Any:
     if _is_map(field):
         inner = field.message_type.fields_by_name["value"]
-        return {key: _single_value(inner, value[key]) for key in value}
+        return {key: _single_value(inner, value[key], limit) for key in value}
     if _is_repeated(field):
-        return [_single_value(field, each) for each in value]
-    return _single_value(field, value)
+        return [_single_value(field, each, limit) for each in value]
+    return _single_value(field, value, limit)
 
 
-def _single_value(field: FieldDescriptor, value: Any) -> Any:
+def _single_value(field: FieldDescriptor, value: Any, limit: FieldLimit) -> Any:
     if field.message_type is not None:
         try:
-            return value_of(value)
+            return value_of(value, limit)
         except (ValueError, OverflowError, TypeError) as error:
             raise InvalidPayload(f"the value has no form in Python: {error}") from None
     if field.enum_type is not None:

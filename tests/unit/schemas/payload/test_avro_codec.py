@@ -163,6 +163,46 @@ def test_hostile_bytes_are_refused(schema: Any, body: bytes, message: str) -> No
         made.decode(body)
 
 
+def _doubled(levels: int) -> Any:
+    """A record of two records of two records and so on, whose value takes no bytes."""
+    made: Any = {"type": "record", "name": "R0", "fields": [{"name": "n", "type": "null"}]}
+    for level in range(1, levels + 1):
+        fields = [{"name": "a", "type": made}, {"name": "b", "type": f"R{level - 1}"}]
+        made = {"type": "record", "name": f"R{level}", "fields": fields}
+    return made
+
+
+NULLS = {"type": "array", "items": "null"}
+WITH_NULLS = {
+    "type": "record",
+    "name": "N",
+    "fields": [{"name": "id", "type": "int"}, *({"name": f"n{each}", "type": "null"} for each in range(100))],
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "body"),
+    [
+        (_doubled(60), b""),
+        ({"type": "array", "items": _doubled(60)}, b"\x02\x00"),
+        ({"type": "array", "items": NULLS}, b"\xc8\x01" + b"\xa0\x9c\x01\x00" * 100 + b"\x00"),
+        ({"type": "array", "items": WITH_NULLS}, b"\xa0\x9c\x01" + b"\x02" * 10_000 + b"\x00"),
+    ],
+)
+def test_values_of_almost_no_bytes_are_refused(schema: Any, body: bytes) -> None:
+    made = codec(schema)
+    for read in (made.check, made.decode):
+        with pytest.raises(InvalidPayload, match="empty items"):
+            read(body)
+
+
+def test_empty_records_and_nulls_are_read() -> None:
+    value = {"a": {"a": {"n": None}, "b": {"n": None}}, "b": {"a": {"n": None}, "b": {"n": None}}}
+    assert codec(_doubled(2)).decode(b"") == value
+    found = codec({"type": "array", "items": WITH_NULLS}).decode(b"\x04\x02\x04\x00")
+    assert [(each["id"], len(each)) for each in found] == [(1, 101), (2, 101)]
+
+
 @given(st.binary(max_size=60))
 def test_no_bytes_cause_another_error(data: bytes) -> None:
     made = codec({"type": "array", "items": [LIST, ORDER, "double", {"type": "int", "logicalType": "date"}]})

@@ -128,3 +128,12 @@ def test_many_unique_items_take_linear_time() -> None:
     started = time.process_time()
     codec({"uniqueItems": True}).check(json.dumps(items).encode())
     assert time.process_time() - started < 5
+
+
+def test_many_patterns_for_many_names_are_given_up() -> None:
+    patterns: dict[str, object] = {f"^x{each}$": {} for each in range(2_000)}
+    body = json.dumps({f"n{each}": 0 for each in range(500)}).encode()
+    for schema in ({"patternProperties": patterns}, {"patternProperties": patterns, "additionalProperties": False}):
+        with pytest.raises(InvalidPayload, match="too many steps"):
+            codec(schema).check(body)
+    codec({"patternProperties": dict([*patterns.items()][:20])}).check(body)

@@ -159,3 +159,13 @@ def test_no_bytes_cause_another_error(data: bytes) -> None:
     except InvalidPayload:
         return
     made.check(data)
+
+
+def test_defaults_of_many_empty_messages_are_not_written_out() -> None:
+    fields = " ".join(f"int32 f{each} = {each};" for each in range(1, 1001))
+    text = f'syntax = "proto3"; message All {{ repeated One all = 1; }} message One {{ {fields} }}'
+    made = codec_of(parse_any("PROTOBUF", text))
+    assert len(made.decode(b"\x0a\x00" * 10)["all"][9]) == 1000
+    made.check(b"\x0a\x00" * 2_000)
+    with pytest.raises(InvalidPayload, match="more than 1000000 fields"):
+        made.decode(b"\x0a\x00" * 2_000)
