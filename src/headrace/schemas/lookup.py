@@ -156,6 +156,8 @@ class SchemaLookup:
         await self._pauses.wait(key)
         flight = self._flights.get(key)
         if flight is None:
+            if len(self._tasks) >= MAX_WAITING:
+                raise SchemasUnavailable("too many schemas are looked up at the same time")
             flight = self._flights[key] = asyncio.get_running_loop().create_task(self._fetch(key), name="schema-text")
             self._tasks.add(flight)
             flight.add_done_callback(self._fetched)

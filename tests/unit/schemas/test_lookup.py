@@ -224,6 +224,16 @@ def test_many_that_ask_for_a_new_schema_share_a_few_calls(leader: Leader) -> Non
     assert len(leader.texts) <= 5
 
 
+def test_schemas_that_are_waited_for_are_bounded(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_WAITING", 10)
+
+    async def work() -> None:
+        found = await asyncio.gather(*(leader.lookup.schema(each) for each in range(30)), return_exceptions=True)
+        assert [isinstance(each, SchemasUnavailable) for each in found] == [False] * 10 + [True] * 20
+
+    run(work())
+
+
 def test_a_schema_that_refers_to_nothing_cannot_be_used(leader: Leader) -> None:
     leader.registry.register("user", "user text", SchemaReference("gone.proto", "gone", 1))
     with pytest.raises(InvalidSchema, match="gone"):
