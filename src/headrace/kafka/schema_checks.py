@@ -6,7 +6,7 @@ up, payloads are checked in a worker thread. Meanwhile the connection begins no 
 connection happen in the order of its requests (invariant 3).
 
 A batch is refused as a whole, with an error for each record that does not fit; other partitions are not affected. If
-the registry does not answer in time, the batch is refused with an error that clients retry.
+the registry does not answer in time, or too many batches wait, it is refused with an error that clients retry.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 from headrace.cluster.metadata import Metadata
 from headrace.config.topic import TopicSettings
 from headrace.kafka.recompression import Refused
-from headrace.model.errors import HeadraceError, InvalidRecord, NotLeader
+from headrace.model.errors import HeadraceError, InvalidRecord, NotLeader, SchemasUnavailable
 from headrace.model.ids import TopicName
 from headrace.model.image import ClusterImage
 from headrace.protocol.fast import TopicKey
@@ -53,6 +53,8 @@ _AT_ONCE_RECORDS = 1_000
 """Uncompressed batches of up to so many records are read on the event loop: that takes less than a millisecond."""
 _MAX_AT_A_TIME = 2
 """Batches in worker threads at the same time: flushes need threads, too, and each may decompress to a large one."""
+_MAX_WAIT_S = 15.0
+"""How long a batch waits for its turn: shorter than producers wait for their answer."""
 _MAX_SCHEMAS = 200
 """Different schemas in one batch."""
 
@@ -241,10 +243,17 @@ class SchemaChecks:
         """Call `read` with the decompressed records, at once or in a worker thread."""
         if at_once:
             return read(decompressed(batch.records, batch.header))
-        async with self._room:
+        try:
+            async with asyncio.timeout(_MAX_WAIT_S):
+                await self._room.acquire()
+        except TimeoutError:
+            raise SchemasUnavailable("too many batches wait to be checked by their schemas: send it again") from None
+        try:
             return await asyncio.get_running_loop().run_in_executor(
                 self._workers, lambda: read(decompressed(batch.records, batch.header))
             )
+        finally:
+            self._room.release()
 
 
 def _damage(batch: CheckedBatch) -> HeadraceError | None:
