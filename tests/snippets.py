@@ -213,6 +213,10 @@ def interrupt(*_):
     is_interrupted = True
     raise KeyboardInterrupt
 signal.signal(signal.SIGINT, interrupt)
+def end(code):
+    # In one write: what a thread logs meanwhile must not come between the code and the end of its line.
+    sys.stdout.write(f"\\x1e{code}\\n")
+    sys.stdout.flush()
 for line in sys.stdin:
     code, where, line_number, is_endless = json.loads(line)
     is_interrupted = False
@@ -224,12 +228,12 @@ for line in sys.stdin:
     except BaseException:
         # Within a call of librdkafka an interrupt comes out as another error.
         if is_endless and is_interrupted:
-            print("\\x1e0", flush=True)
+            end(0)
             continue
         traceback.print_exc(file=sys.stdout)
-        print("\\x1e1", flush=True)
+        end(1)
     else:
-        print("\\x1e0", flush=True)
+        end(0)
 """
 
 

@@ -88,12 +88,12 @@ def test_metrics_that_clients_push_to_another_broker(cluster: ClusterProcesses) 
 
 
 def test_clients_that_are_connected_to_any_broker(cluster: ClusterProcesses) -> None:
-    done(cluster, 1, "POST", "/topics", {"name": "spread", "partitions": 3, "replicas": 1})
+    done(cluster, 1, "POST", "/topics", {"name": "visited", "partitions": 3, "replicas": 1})
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "client.id": "everywhere"})
     for partition in range(3):
-        producer.produce("spread", b"x" * 1000, partition=partition)
+        producer.produce("visited", b"x" * 1000, partition=partition)
     assert producer.flush(60) == 0
-    leaders = {each["leader"] for each in done(cluster, 1, "GET", "/topics/spread")["partitions"]}
+    leaders = {each["leader"] for each in done(cluster, 1, "GET", "/topics/visited")["partitions"]}
 
     def seen_by(broker: int) -> Any:
         (found,) = done(cluster, broker, "GET", "/clients?search=everywhere")["items"] or (None,)
@@ -178,33 +178,6 @@ def test_transactions_that_other_brokers_coordinate(cluster: ClusterProcesses) -
         assert len(found) == 3
 
 
-def test_a_broker_that_is_down(cluster: ClusterProcesses) -> None:
-    """The last test of the module: broker 3 is killed."""
-    done(cluster, 1, "POST", "/topics", {"name": "single", "partitions": 6, "replicas": 1})
-    lost = [
-        each["partition"] for each in done(cluster, 1, "GET", "/topics/single")["partitions"] if each["leader"] == 3
-    ]
-    assert lost
-    cluster.kill(3)
-    until(lambda: _broker(cluster, 3)["state"] == "dead", "the death of broker 3")
-    overview = done(cluster, 2, "GET", "/overview")
-    assert (overview["without_data"], overview["offline"] > 0) == ([3], True)
-    assert _broker(cluster, 3)["version"] is None
-    status, refused = ask(cluster, 1, "GET", f"/topics/single/messages?partition={lost[0]}")
-    assert (status, refused["error"]) == (503, "unavailable")
-    assert "no leader" in refused["message"]
-    # What has replicas goes on, and so do lists.
-    assert len(done(cluster, 1, "GET", "/topics/consumed/messages")["items"]) == 30
-    assert done(cluster, 1, "GET", "/topics")["total"] >= 3
-    assert done(cluster, 2, "POST", "/topics/consumed/messages", {"value": "still"})["offset"] >= 10
-    detail = done(cluster, 1, "GET", "/topics/single")
-    assert detail["offline"] == len(lost)
-
-
-def _broker(cluster: ClusterProcesses, broker_id: int) -> Any:
-    return next(each for each in done(cluster, 1, "GET", "/cluster")["brokers"] if each["broker_id"] == broker_id)
-
-
 def test_quotas_are_in_force_on_every_broker_and_survive_the_one_that_was_asked(cluster: ClusterProcesses) -> None:
     def connection(broker: int, client_id: str = "limited") -> raw_client.Connection:
         return raw_client.Connection(cluster.brokers[broker].bootstrap, client_id=client_id)
@@ -242,3 +215,30 @@ def _describes(connection: raw_client.Connection, expected: Any) -> bool:
 def _use_on_all(cluster: ClusterProcesses) -> Any:
     items = done(cluster, 1, "GET", "/quotas/use?search=limited")["items"]
     return next((each for each in items if each["quota"] == "producer_byte_rate" and len(each["brokers"]) == 3), None)
+
+
+def test_a_broker_that_is_down(cluster: ClusterProcesses) -> None:
+    """The last test of the module: broker 3 is killed."""
+    done(cluster, 1, "POST", "/topics", {"name": "single", "partitions": 6, "replicas": 1})
+    lost = [
+        each["partition"] for each in done(cluster, 1, "GET", "/topics/single")["partitions"] if each["leader"] == 3
+    ]
+    assert lost
+    cluster.kill(3)
+    until(lambda: _broker(cluster, 3)["state"] == "dead", "the death of broker 3")
+    overview = done(cluster, 2, "GET", "/overview")
+    assert (overview["without_data"], overview["offline"] > 0) == ([3], True)
+    assert _broker(cluster, 3)["version"] is None
+    status, refused = ask(cluster, 1, "GET", f"/topics/single/messages?partition={lost[0]}")
+    assert (status, refused["error"]) == (503, "unavailable")
+    assert "no leader" in refused["message"]
+    # What has replicas goes on, and so do lists.
+    assert len(done(cluster, 1, "GET", "/topics/consumed/messages")["items"]) == 30
+    assert done(cluster, 1, "GET", "/topics")["total"] >= 3
+    assert done(cluster, 2, "POST", "/topics/consumed/messages", {"value": "still"})["offset"] >= 10
+    detail = done(cluster, 1, "GET", "/topics/single")
+    assert detail["offline"] == len(lost)
+
+
+def _broker(cluster: ClusterProcesses, broker_id: int) -> Any:
+    return next(each for each in done(cluster, 1, "GET", "/cluster")["brokers"] if each["broker_id"] == broker_id)

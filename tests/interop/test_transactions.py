@@ -235,7 +235,7 @@ def is_aborted(producer: Producer) -> bool:
     return True
 
 
-@pytest.mark.parametrize("how", ["kill", "terminate"])
+@pytest.mark.parametrize("how", ["kill", pytest.param("terminate", marks=pytest.mark.slow)])
 def test_transactions_survive_restarts_of_the_broker(how: str, own_broker: Callable[..., Subject]) -> None:
     """The broker goes away again and again while transactions are written to three partitions."""
     broker = own_broker()

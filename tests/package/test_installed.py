@@ -155,6 +155,8 @@ COMMANDS = {
     "schema delete": Command("no-subject", code=1),
     "schema config": Command(),
     "schema mode": Command(),
+    "schema export": Command(),
+    "schema import": Command("missing.txt", code=1),
     "clients list": Command(),
     "clients show": Command("no-client", code=1),
     "clients subscribe": Command("all"),

@@ -160,6 +160,7 @@ def daemon(environment: dict[str, str], *arguments: str) -> Iterator[Callable[[s
             process.wait(30)
 
 
+@pytest.mark.slow
 def test_the_same_file_on_a_standalone_cluster(cli: Cli, new_topic, write: Write, cluster):
     topic = new_topic(2, prefix="standalone")
     (cli.folder / "p.toml").write_text(PIPELINE.format(name="clustered", topic=topic))

@@ -18,7 +18,8 @@ from headrace.wire import Cluster
 
 from .running import Write
 
-pytestmark = pytest.mark.timeout(900)
+# `tests/browser/test_pipeline.py` does most of this in `make test`.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 WAIT_S = 400.0
 
 PIPELINE = """\
@@ -114,8 +115,6 @@ def rows(cluster: Cluster, topic: str) -> int:
     return cluster.list_offsets([(topic, 0)])[topic, 0].offset if topic in cluster.metadata([topic]) else 0
 
 
-# `tests/browser/test_pipeline.py` does most of this in `make test`.
-@pytest.mark.slow
 def test_a_pipeline_is_seen_stopped_started_and_its_dead_letters_are_replayed(
     supervised: Supervised, tmp_path: Path, spark_broker: Broker, cluster: Cluster, new_topic: Any, write: Write
 ) -> None:
