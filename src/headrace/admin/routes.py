@@ -60,6 +60,9 @@ class RouteNeed(NamedTuple):
         if self.kind is ResourceType.CLUSTER:
             return Resource(self.kind, CLUSTER_NAME)
         name = self.prefix + parameters.get(self.parameter, "")
+        if self.is_of_subject and name and not topic_of(name):
+            # It stands for a context, which belongs to no topic.
+            return Resource(ResourceType.CLUSTER, CLUSTER_NAME)
         return Resource(self.kind, topic_of(name) if self.is_of_subject else name)
 
     def __str__(self) -> str:

@@ -142,12 +142,13 @@ class RegistryDoor:
         if needs is None:
             return
         kind, name = ResourceType.CLUSTER, CLUSTER_NAME
-        if needs.is_of_subject:
-            kind, name = ResourceType.TOPIC, topic_of(found.names["subject"])
+        # A subject without a name stands for its context, which belongs to no topic.
+        if needs.is_of_subject and (topic := topic_of(found.names["subject"])):
+            kind, name = ResourceType.TOPIC, topic
         if not authorizer.allows(subject.principal, subject.host, needs.operation, kind, name):
             action = f"{request.method} /{'/'.join(found.operation.path)}"
             self._security.denied(subject, "", action, needs.operation, kind, name)
-            where = f"the topic {name}" if needs.is_of_subject else "the cluster"
+            where = f"the topic {name}" if kind is ResourceType.TOPIC else "the cluster"
             raise Denied(f"{subject.principal} lacks the permission {needs.operation.name.lower()} on {where}")
         self._security.permitted[needs.operation, kind] += 1
 
