@@ -4,6 +4,7 @@ from confluent_kafka import Producer
 from playwright.sync_api import expect
 
 from headrace.testing.process import BrokerProcess
+from headrace.wire import Cluster, ConfigResource
 
 from .tab import Tab
 
@@ -29,6 +30,8 @@ def test_an_open_transaction_is_shown_and_aborted(tab: Tab, broker: BrokerProces
 
 
 def test_connected_clients_and_their_metrics(tab: Tab, broker: BrokerProcess) -> None:
+    with Cluster(broker.bootstrap) as admin:
+        admin.alter_settings(ConfigResource.CLIENT_METRICS, "tills", {"match": "client_id=till-.*"})
     producer = Producer({"bootstrap.servers": broker.bootstrap, "client.id": "till-7"})
     producer.produce("shipments", b"sold", partition=0)
     assert producer.flush(60) == 0
@@ -44,7 +47,7 @@ def test_connected_clients_and_their_metrics(tab: Tab, broker: BrokerProcess) ->
         producer.produce("shipments", b"sold", partition=0)
         assert producer.flush(60) == 0
     expect(requests).not_to_have_text(before)
-    # librdkafka asks at once which metrics to push.
+    # librdkafka asks at once which metrics to push, if anybody has subscribed to some.
     row.get_by_role("link", name="shown").click()
     expect(page.get_by_role("heading", name="till-7")).to_be_visible()
     expect(page.get_by_role("main")).to_contain_text("Instance id")
