@@ -118,13 +118,3 @@ def test_decompression_bombs_are_refused(subscribed: tuple[Harness, UUID, int], 
     assert push(harness, instance_id, bomb, **given) is ErrorCode.invalid_record
     ((_, client),) = harness.services.clients.clients(0)
     assert client.values == {}
-
-
-def test_the_apis_are_listed_while_there_is_a_subscription(harness: Harness) -> None:
-    def listed() -> set[int]:
-        answer = harness.call(18, 2, lambda schema: schema.ApiVersionsRequest())
-        return {GET, PUSH} & {each.api_key for each in answer.api_keys}
-
-    assert listed() == set()
-    subscribe(harness, metrics="*")
-    assert listed() == {GET, PUSH}

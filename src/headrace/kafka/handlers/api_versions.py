@@ -11,8 +11,6 @@
   supported (KIP-1071).
 - A feature that may be off (minimum 0) is left out of the supported ones below v4: Java clients 3.3 to 3.7 refuse to
   connect to a broker that lists one (KAFKA-17492).
-- GetTelemetrySubscriptions and PushTelemetry are listed while there is a subscription to metrics of clients, as Kafka
-  lists them only with a plugin for them: librdkafka prints a line in every program that finds them.
 - Envelope is listed only for clients that identify as brokers: it carries calls between brokers, and other clients have
   no use for it.
 - The response header is v0 in every version (see `protocol/codec.py`).
@@ -41,7 +39,6 @@ _SOFTWARE_MAX_LENGTH = 128
 _FEATURES_FROM = 3
 _MINIMUM_ZERO_FROM = 4
 _BETWEEN_BROKERS = frozenset({58})
-_OF_CLIENT_METRICS = frozenset({71, 72})
 _UNSUPPORTED = Struct(">ihihhh")
 
 
@@ -53,13 +50,10 @@ def api_versions(ctx: Context, request: "ApiVersionsRequest") -> "ApiVersionsRes
     if error is ErrorCode.none:
         ctx.peer.client_software = f"{name} {software_version}"
     schema, image = ctx.schema, ctx.services.metadata.image
-    hidden = (frozenset() if name == BROKER_SOFTWARE else _BETWEEN_BROKERS) | (
-        frozenset() if image.client_metrics else _OF_CLIENT_METRICS
-    )
     keys = tuple(
         schema.ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
         for api in sorted(APIS.values(), key=lambda api: api.key)
-        if api.key not in hidden
+        if api.key not in _BETWEEN_BROKERS or name == BROKER_SOFTWARE
     )
     return make(
         schema.ApiVersionsResponse,
