@@ -29,11 +29,13 @@ class Terminal:
         self._printed = b""
         self._controller, terminal = pty.openpty()
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
+        # The terminal has a size of its own, which these would override.
+        outer = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
         # The first terminal that the leader of a session opens is the one whose Ctrl-C it gets.
         self._process = subprocess.Popen(
             ["bash", "-c", f'exec < "$0" > "$0" 2>&1\nset -e\n{script}', os.ttyname(terminal)],
             cwd=folder,
-            env={**os.environ, **environment, "TERM": "dumb"},
+            env={**outer, **environment, "TERM": "dumb"},
             start_new_session=True,
         )
         self._held: int | None = terminal

@@ -17,6 +17,7 @@ AROUND_ROWS = 8
 _COLOURS = {"critical": "bold red", "warning": "yellow", "ok": "green"}
 _KEYS = "1-6, Tab view   s sort   r reverse   / search   PgUp PgDn   q quit"
 _MOST_PROBLEMS = 3
+_NAME_WIDTH = 24
 
 
 def picture(figures: TopFigures | None, state: TopState, error: str = "", *, is_live: bool = False) -> RenderableType:
@@ -103,9 +104,16 @@ def _list(figures: TopFigures, state: TopState, view: TopView) -> list[Renderabl
 
 def _table(view: TopView, rows: list[dict[str, Any]], sorted_by: str) -> Table:
     made = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for column in view.columns:
+    for at, column in enumerate(view.columns):
         head = Text(column.head, style="bold underline" if column.key == sorted_by else "bold")
-        made.add_column(head, justify="left" if column.is_left else "right", no_wrap=True, overflow="ellipsis")
+        made.add_column(
+            head,
+            justify="left" if column.is_left else "right",
+            no_wrap=True,
+            overflow="ellipsis",
+            # Names stay readable on a narrow terminal.
+            min_width=min(_NAME_WIDTH, max(len(column.show(row)) for row in rows)) if at == 0 else None,
+        )
     for row in rows:
         made.add_row(*(Text(column.show(row), style=column.style(row)) for column in view.columns))
     return made
