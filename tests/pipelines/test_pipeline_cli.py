@@ -121,6 +121,7 @@ def test_in_the_background(cli: Cli, new_topic, write: Write, cluster):
     assert "is neither earliest, latest, a time" in cli("reset", "p.toml", "--to", "soon", code=2)
 
 
+@pytest.mark.slow
 def test_a_preview_has_a_quick_session_of_its_own_and_leaves_nothing_behind(cli: Cli, new_topic, write: Write):
     topic = new_topic(prefix="preview-cli")
     (cli.folder / "p.toml").write_text(PIPELINE.format(name="totals", topic=topic))

@@ -98,6 +98,7 @@ def test_a_run_that_was_killed_after_it_noted_a_failing_record_writes_its_letter
     assert len(pipelines.messages(out)) == 5
 
 
+@pytest.mark.slow
 def test_what_goes_into_an_aggregation_is_covered_and_what_comes_out_of_it_names_the_batch(
     pipelines: Pipelines, new_topic, write: Write
 ):
@@ -157,6 +158,7 @@ def test_a_failing_record_is_named_or_left_out(pipelines: Pipelines, new_topic, 
         assert [json.loads(each.payload or b"")["amount"] for each in pipelines.messages(out)] == [0, 1, 2, 4, 5]
 
 
+@pytest.mark.slow
 def test_a_record_is_left_out_only_of_the_sink_that_it_fails_for(pipelines: Pipelines, new_topic, write: Write):
     topic, out = new_topic(prefix="sinks"), new_topic(prefix="sinks-out")
     (pipelines.folder / "1.avsc").write_text(json.dumps(PAYMENT))
