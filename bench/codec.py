@@ -320,7 +320,7 @@ def proto_codec() -> "object":
 
 
 def proto_orders(count: int = 100_000) -> pa.Array:
-    from headrace.schemas.payload.framing import FIRST_MESSAGE, prefix
+    from headrace.schemas.payload.frames import FIRST_MESSAGE, prefix
 
     made, codec, before = random.Random(1), proto_codec(), prefix(SCHEMA_ID, FIRST_MESSAGE)
     given = ({k: v for k, v in an_order(made, number).items() if v is not None} for number in range(count))

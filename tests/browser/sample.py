@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.model.pipeline_report import GraphNode, PipelineGraph, PipelineReport
-from headrace.schemas.payload.framing import prefix
+from headrace.schemas.payload.frames import prefix
 from headrace.testing import Broker
 from headrace.testing.process import BrokerProcess
 from tests.waiting import until

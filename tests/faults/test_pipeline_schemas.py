@@ -22,7 +22,7 @@ from headrace.records.builder import build_batch
 from headrace.records.reader import Record
 from headrace.schemas.parsed import parse_any
 from headrace.schemas.payload.codecs import codec_of
-from headrace.schemas.payload.framing import prefix, read_frame
+from headrace.schemas.payload.frames import prefix, read_frame
 from headrace.testing.process import BrokerProcess
 from headrace.wire import Cluster
 from tests.waiting import until

@@ -17,7 +17,7 @@ from headrace.pipelines.values.registry import SchemaRegistry, VersionedSchema
 from headrace.pipelines.values.schemas import WriterSchema
 from headrace.schemas.parsed import parse_any
 from headrace.schemas.payload.codecs import codec_of
-from headrace.schemas.payload.framing import FIRST_MESSAGE, prefix, read_frame
+from headrace.schemas.payload.frames import FIRST_MESSAGE, prefix, read_frame
 
 from .running import Pipelines, Write
 

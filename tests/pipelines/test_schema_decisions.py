@@ -17,7 +17,7 @@ from headrace.pipelines.values.pinned import FAR_ID, NewSchemaIds
 from headrace.pipelines.values.registry import RegistryUnavailable, SchemaRegistry
 from headrace.pipelines.values.schemas import WriterSchema
 from headrace.pipelines.values.types import SchemaError
-from headrace.schemas.payload.framing import prefix
+from headrace.schemas.payload.frames import prefix
 from headrace.wire import Cluster
 
 ID = {"name": "id", "type": "string"}

@@ -22,7 +22,7 @@ from headrace.model.image import SCHEMAS_TOPIC
 from headrace.runtime.clock import Clock
 from headrace.schemas.codec_cache import CodecCache, SchemaCodec
 from headrace.schemas.payload.errors import InvalidPayload
-from headrace.schemas.payload.framing import SchemaKey, frame_of
+from headrace.schemas.payload.frames import SchemaKey, frame_of
 from headrace.schemas.requests import RegistryRequest
 from headrace.schemas.service import RegistryService
 from headrace.schemas.subjects import DEFAULT_CONTEXT

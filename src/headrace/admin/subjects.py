@@ -126,7 +126,7 @@ class NewSchema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return {"schema": self.schema, "schemaType": self.schema_type, "references": self.references}
 
 
-class RegisteredSchema(msgspec.Struct, frozen=True):
+class NewSchemaVersion(msgspec.Struct, frozen=True):
     id: int
     version: int
 
@@ -194,7 +194,7 @@ async def delete_version(request: AdminRequest) -> AdminReply:
     "/subjects/{subject:path}/versions",
     needs=WRITE_SUBJECT,
     body=NewSchema,
-    answer=RegisteredSchema,
+    answer=NewSchemaVersion,
     max_body_bytes=MAX_SCHEMA_BYTES,
 )
 async def register_schema(request: AdminRequest) -> AdminReply:
@@ -202,7 +202,7 @@ async def register_schema(request: AdminRequest) -> AdminReply:
     new, subject = request.read(NewSchema), request.parameters["subject"]
     query = {"normalize": "true"} if new.normalize else {}
     return AdminReply(
-        await _ask(request, RegisteredSchema, "POST", "subjects", subject, "versions", query=query, body=new.body), 201
+        await _ask(request, NewSchemaVersion, "POST", "subjects", subject, "versions", query=query, body=new.body), 201
     )
 
 

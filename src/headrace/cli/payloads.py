@@ -15,7 +15,7 @@ from headrace.client.schemas.registry import RegistryCalls
 from headrace.client.schemas.serializer import Serializer
 from headrace.config.client_connection import resolve_credentials
 from headrace.schemas.payload.errors import InvalidPayload, NotFramed
-from headrace.schemas.payload.framing import FramedPayload, SchemaKey, frame_of
+from headrace.schemas.payload.frames import FramedPayload, SchemaKey, frame_of
 
 _PATIENCE_S = 10.0
 

@@ -17,12 +17,12 @@ from headrace.kafka.answer_queue import AnswerQueue
 from headrace.kafka.answers import AnswerSlot, encode_answer, refusal
 from headrace.kafka.audited import route
 from headrace.kafka.authentication import Authentication, Stage
+from headrace.kafka.client_meters import metered_request
 from headrace.kafka.connection_host import ConnectionHost
 from headrace.kafka.connection_state import ConnectionState, Phase
 from headrace.kafka.dispatch import Answer, Context, NoAnswer, Peer, Raw
 from headrace.kafka.login import authenticate
 from headrace.kafka.metered_request import MeteredRequest
-from headrace.kafka.metering import metered_request
 from headrace.kafka.mute_timer import MuteTimer
 from headrace.kafka.outbox import Outbox, Part, outbox_for
 from headrace.kafka.request_meter import note_errors

@@ -5,8 +5,8 @@ From the version of an API on that knows THROTTLING_QUOTA_EXCEEDED, a topic is r
 delayed (permissive). A change may overdraw the bucket in both cases.
 """
 
+from headrace.kafka.client_meters import user_of
 from headrace.kafka.dispatch import Context
-from headrace.kafka.metering import user_of
 from headrace.model.errors import QuotaExceeded
 from headrace.quotas.accounts import QuotaAccount
 

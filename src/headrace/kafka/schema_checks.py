@@ -32,7 +32,7 @@ from headrace.schemas.codec_cache import CodecCache, SchemaCodec
 from headrace.schemas.errors import InvalidSchema
 from headrace.schemas.lookup import SchemaLookup
 from headrace.schemas.payload.errors import InvalidPayload
-from headrace.schemas.payload.framing import SchemaKey
+from headrace.schemas.payload.frames import SchemaKey
 from headrace.schemas.record_rules import (
     MAX_PROBLEMS,
     RecordProblem,
@@ -59,7 +59,7 @@ _MAX_SCHEMAS = 200
 """Different schemas in one batch."""
 
 
-class CheckedBatch(NamedTuple):
+class BatchToCheck(NamedTuple):
     """A batch for a topic with schema validation."""
 
     topic: TopicKey
@@ -102,10 +102,10 @@ class SchemaChecks:
             )
         return self._is_needed
 
-    def concerned(self, request: ProduceRequest) -> list[CheckedBatch]:
+    def concerned(self, request: ProduceRequest) -> list[BatchToCheck]:
         """The batches of a request that have to be checked; those that the append refuses anyway are left out."""
         table = self._partitions
-        found: list[CheckedBatch] = []
+        found: list[BatchToCheck] = []
         for topic, partitions in request.topics:
             for index, records in partitions:
                 try:
@@ -119,7 +119,7 @@ class SchemaChecks:
                     header = read_header(records)
                     if header.size == len(records):
                         rules = self._rules_for(partition.topic, settings)
-                        found.append(CheckedBatch(topic, partition, records, header, rules))
+                        found.append(BatchToCheck(topic, partition, records, header, rules))
         return found
 
     def _rules_for(self, topic: TopicName, settings: TopicSettings) -> tuple[SchemaRule, ...]:
@@ -128,11 +128,11 @@ class SchemaChecks:
             known = self._rules[topic] = (settings, rules_of(topic, settings))
         return known[1]
 
-    def pass_at_once(self, batches: Sequence[CheckedBatch]) -> bool:
+    def pass_at_once(self, batches: Sequence[BatchToCheck]) -> bool:
         """Whether all batches are small, and the cache says that their schemas belong to the subjects of the topic."""
         return all(batch.is_small and self._passes(batch) for batch in batches)
 
-    def _passes(self, batch: CheckedBatch) -> bool:
+    def _passes(self, batch: BatchToCheck) -> bool:
         data = bytes(batch.records[HEADER_SIZE:])
         for rule in batch.rules:
             subject = rule.topic_subject
@@ -146,7 +146,7 @@ class SchemaChecks:
                     return False
         return True
 
-    async def refused(self, request: ProduceRequest, batches: Sequence[CheckedBatch]) -> Refused:
+    async def refused(self, request: ProduceRequest, batches: Sequence[BatchToCheck]) -> Refused:
         """Check the batches of a request that were concerned; the partitions whose batch does not pass, with its error.
 
         A partition that this broker has begun to lead meanwhile is refused, too: its batch was not checked.
@@ -162,7 +162,7 @@ class SchemaChecks:
                 )
         return refused
 
-    async def _error(self, batch: CheckedBatch) -> HeadraceError | None:
+    async def _error(self, batch: BatchToCheck) -> HeadraceError | None:
         try:
             found = [await self._problems(batch, rule) for rule in batch.rules]
             problems = sorted(each for part in found for each in part)
@@ -179,7 +179,7 @@ class SchemaChecks:
             traffic.schema_refusals += count
         return damage or InvalidRecord(message, record_errors=tuple(problems[:MAX_PROBLEMS]))
 
-    async def _problems(self, batch: CheckedBatch, rule: SchemaRule) -> list[RecordProblem]:
+    async def _problems(self, batch: BatchToCheck, rule: SchemaRule) -> list[RecordProblem]:
         used = await self._read(batch, lambda data: used_schemas(data, batch.header, rule), at_once=batch.is_small)
         keys = {key for key, _ in used.schemas}
         if len(keys) > _MAX_SCHEMAS:
@@ -239,7 +239,7 @@ class SchemaChecks:
                 refused |= dict.fromkeys(asked[key, subject], reason)
         return refused
 
-    async def _read(self, batch: CheckedBatch, read: Callable[[bytes], A], *, at_once: bool) -> A:
+    async def _read(self, batch: BatchToCheck, read: Callable[[bytes], A], *, at_once: bool) -> A:
         """Call `read` with the decompressed records, at once or in a worker thread."""
         if at_once:
             return read(decompressed(batch.records, batch.header))
@@ -256,7 +256,7 @@ class SchemaChecks:
             self._room.release()
 
 
-def _damage(batch: CheckedBatch) -> HeadraceError | None:
+def _damage(batch: BatchToCheck) -> HeadraceError | None:
     """Why a batch that does not pass is not what its producer has sent; None if it is."""
     try:
         check_batch(batch.records)

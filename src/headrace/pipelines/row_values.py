@@ -10,7 +10,7 @@ from headrace.pipelines.json_schema.derived import json_schema
 from headrace.pipelines.protobuf.encoder import RowMessage, encode_protobuf, protobuf_schema
 from headrace.pipelines.values.pieces import constant, joined, valid_rows
 from headrace.pipelines.values.schemas import WriterSchema
-from headrace.schemas.payload.framing import FIRST_MESSAGE, prefix
+from headrace.schemas.payload.frames import FIRST_MESSAGE, prefix
 
 ROW = "_row"
 """The column with the rows as structs, in blocks for `RowValues.encoded`."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from headrace.schemas.lookup import SchemaLookup
 from headrace.schemas.parsed import ParsedSchema, parse_any
 from headrace.schemas.payload.codecs import PayloadCodec, codec_of
-from headrace.schemas.payload.framing import SchemaKey
+from headrace.schemas.payload.frames import SchemaKey
 from headrace.schemas.resolved import ResolvedSchema
 
 MAX_CODECS = 500

@@ -15,7 +15,7 @@ from headrace.records.reader import fields_in
 from headrace.schemas.parsed import ParsedSchema
 from headrace.schemas.payload.codecs import PayloadCodec
 from headrace.schemas.payload.errors import InvalidPayload, NotFramed
-from headrace.schemas.payload.framing import (
+from headrace.schemas.payload.frames import (
     FIRST_MESSAGE,
     KEY_HEADER,
     VALUE_HEADER,

@@ -18,7 +18,7 @@ from headrace.pipelines.row_values import RowSchema, RowValues, row_schema
 from headrace.pipelines.values.types import SchemaError
 from headrace.schemas.parsed import parse_any
 from headrace.schemas.payload.codecs import codec_of
-from headrace.schemas.payload.framing import read_frame
+from headrace.schemas.payload.frames import read_frame
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 int64s = st.integers(-(2**63), 2**63 - 1) | st.integers(-70, 70)

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from headrace.model.users import ANONYMOUS
-from headrace.schemas.payload.framing import VALUE_HEADER, header_value, prefix
+from headrace.schemas.payload.frames import VALUE_HEADER, header_value, prefix
 from headrace.testing import Broker
 
 from .api import ADMIN, BOB, call, secured

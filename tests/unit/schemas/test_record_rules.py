@@ -13,7 +13,7 @@ from headrace.records.reader import Record
 from headrace.schemas.parsed import parse_any
 from headrace.schemas.payload.codecs import codec_of
 from headrace.schemas.payload.errors import InvalidPayload
-from headrace.schemas.payload.framing import FIRST_MESSAGE, MessageIndexes
+from headrace.schemas.payload.frames import FIRST_MESSAGE, MessageIndexes
 from headrace.schemas.record_rules import (
     MAX_PROBLEMS,
     MAX_USED,

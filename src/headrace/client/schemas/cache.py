@@ -10,7 +10,7 @@ from uuid import UUID
 
 from headrace.client.errors import SchemaFailed
 from headrace.client.schemas.registry import RegistryCalls, quoted
-from headrace.schemas.payload.framing import SchemaKey
+from headrace.schemas.payload.frames import SchemaKey
 
 if TYPE_CHECKING:
     from headrace.schemas.payload.codecs import PayloadCodec

@@ -8,7 +8,7 @@ from headrace.client.message import Header
 from headrace.client.schemas.cache import SchemaCache
 from headrace.client.schemas.values import as_type, is_protobuf, of_json
 from headrace.schemas.payload.errors import InvalidPayload
-from headrace.schemas.payload.framing import VALUE_HEADER, FramedPayload, frame_of
+from headrace.schemas.payload.frames import VALUE_HEADER, FramedPayload, frame_of
 
 _MAX_MAGIC = 1
 """No text of JSON begins with such a byte."""

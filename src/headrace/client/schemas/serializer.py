@@ -14,7 +14,7 @@ from headrace.client.schemas.derived import derived_schema, is_typed
 from headrace.client.schemas.reader import ValueReader
 from headrace.client.schemas.values import as_plain, is_protobuf
 from headrace.schemas.payload.errors import InvalidPayload
-from headrace.schemas.payload.framing import FIRST_MESSAGE, VALUE_HEADER, MessageIndexes, header_value, prefix
+from headrace.schemas.payload.frames import FIRST_MESSAGE, VALUE_HEADER, MessageIndexes, header_value, prefix
 
 if TYPE_CHECKING:
     from headrace.schemas.payload.codecs import PayloadCodec

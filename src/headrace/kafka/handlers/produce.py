@@ -41,7 +41,7 @@ from headrace.kafka.grants import TopicGrants
 from headrace.kafka.leaders import LEADER_ERRORS, current_leader, endpoints_of
 from headrace.kafka.permissions import WRITE_TOPIC, WRITE_TRANSACTIONAL_ID, not_authorized
 from headrace.kafka.recompression import Refused
-from headrace.kafka.schema_checks import CheckedBatch
+from headrace.kafka.schema_checks import BatchToCheck
 from headrace.kafka.transaction_requests import code_for_writing, joined
 from headrace.model.errors import (
     CoordinatorError,
@@ -186,7 +186,7 @@ def _missing(ctx: Context, request: ProduceRequest) -> dict[ProducerIdAndEpoch, 
 
 
 async def _produce_checked(
-    ctx: Context, request: ProduceRequest, batches: list[CheckedBatch], denied: Refused | None
+    ctx: Context, request: ProduceRequest, batches: list[BatchToCheck], denied: Refused | None
 ) -> Produced | Deferred[Produced]:
     refused = await ctx.services.schema_checks.refused(request, batches)
     if refused:

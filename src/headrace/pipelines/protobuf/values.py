@@ -23,7 +23,7 @@ from headrace.pipelines.values.rows import RowCursors
 from headrace.pipelines.values.schemas import SchemaSource, WriterSchema
 from headrace.pipelines.values.types import SchemaError
 from headrace.runtime.varint import encode_varint
-from headrace.schemas.payload.framing import write_indexes
+from headrace.schemas.payload.frames import write_indexes
 
 
 class ProtobufValues(FramedValues):

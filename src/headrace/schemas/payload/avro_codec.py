@@ -12,7 +12,7 @@ from headrace.schemas.errors import InvalidSchema
 from headrace.schemas.payload.avro_bytes import byte_check
 from headrace.schemas.payload.avro_values import value_fit
 from headrace.schemas.payload.errors import InvalidPayload
-from headrace.schemas.payload.framing import FIRST_MESSAGE, MessageIndexes
+from headrace.schemas.payload.frames import FIRST_MESSAGE, MessageIndexes
 
 
 class AvroCodec:

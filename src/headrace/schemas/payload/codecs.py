@@ -4,7 +4,7 @@ from typing import Any, Protocol
 
 from headrace.schemas.errors import InvalidSchema
 from headrace.schemas.parsed import ParsedSchema
-from headrace.schemas.payload.framing import FIRST_MESSAGE, MessageIndexes
+from headrace.schemas.payload.frames import FIRST_MESSAGE, MessageIndexes
 
 
 class PayloadCodec(Protocol):

@@ -10,7 +10,7 @@ from jsonschema.validators import validator_for
 from headrace.schemas.errors import InvalidSchema, SchemaTooComplex
 from headrace.schemas.json_schema.document import JsonSchemaDocument, document_registry
 from headrace.schemas.payload.errors import InvalidPayload
-from headrace.schemas.payload.framing import FIRST_MESSAGE, MessageIndexes
+from headrace.schemas.payload.frames import FIRST_MESSAGE, MessageIndexes
 from headrace.schemas.payload.json_keywords import bounded, compiled_patterns, steps_left, without_dialect
 from headrace.schemas.steps import StepLimit
 

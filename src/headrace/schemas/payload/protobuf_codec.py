@@ -5,7 +5,7 @@ from typing import Any
 from google.protobuf.message import DecodeError, EncodeError, Message
 
 from headrace.schemas.payload.errors import InvalidPayload
-from headrace.schemas.payload.framing import FIRST_MESSAGE, MessageIndexes
+from headrace.schemas.payload.frames import FIRST_MESSAGE, MessageIndexes
 from headrace.schemas.payload.protobuf_pool import MessageClasses
 from headrace.schemas.payload.protobuf_values import FieldLimit, fill, value_of
 from headrace.schemas.protobuf.resolution import ProtobufSchema

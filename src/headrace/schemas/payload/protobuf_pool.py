@@ -10,7 +10,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 
 from headrace.schemas.errors import InvalidSchema
 from headrace.schemas.payload.errors import InvalidPayload
-from headrace.schemas.payload.framing import MessageIndexes
+from headrace.schemas.payload.frames import MessageIndexes
 from headrace.schemas.payload.protobuf_provided import provided_files
 from headrace.schemas.protobuf.descriptor_writer import compiled_proto
 from headrace.schemas.protobuf.resolution import ProtobufSchema

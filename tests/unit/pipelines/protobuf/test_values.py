@@ -10,7 +10,7 @@ from headrace.pipelines.protobuf.values import ProtobufValues
 from headrace.pipelines.values.pinned import NewSchemaIds, PinnedSchemas
 from headrace.pipelines.values.schemas import WriterSchema
 from headrace.pipelines.values.types import SchemaError
-from headrace.schemas.payload.framing import prefix
+from headrace.schemas.payload.frames import prefix
 from headrace.schemas.payload.protobuf_codec import ProtobufCodec
 
 ORDER = 'syntax = "proto3"; package shop; message Order { string id = 1; int32 count = 2; repeated Line lines = 3; }'

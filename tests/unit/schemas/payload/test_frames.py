@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.schemas.payload.errors import InvalidPayload, NotFramed
-from headrace.schemas.payload.framing import (
+from headrace.schemas.payload.frames import (
     VALUE_HEADER,
     frame_of,
     header_value,
