@@ -1,8 +1,12 @@
 """What metrics cost, and how long a scrape takes.
 
+    metrics.py live [--blocks 60] [--slice 0.03]     one broker's CPU time per request, switched on and off as it runs
     metrics.py cost [--sets 4] [--rounds 15] [--seconds 0.15]     the broker's CPU time per request, on and off
     metrics.py path [--turns 3000]     the same on the event loop's thread alone, in one process
     metrics.py scrape [--partitions 10000] [--groups 10000]     a scrape of a large broker, and how the loop is held
+
+live: see `harness/live_comparison.py` for the method, and `cost` for the requests. With `--clock` the time by the clock
+is compared, which is what a client notices: its inverse is throughput.
 
 cost: sets of three brokers, `metrics.enable` off, on and off again. Two processes of the same code differ by some
 percent, by the order in which dictionaries and memory happen to be laid out: so there are several sets, each with its
@@ -18,7 +22,7 @@ request, or after 32. CPU time of the event loop's thread from the received byte
 of the network. A busy machine changes little in the ratio, since both see the same.
 
 scrape: topics and groups with a committed offset each, then scrapes. A second connection sends a request each
-millisecond meanwhile: its longest wait is what a client notices.
+millisecond meanwhile: its longest wait is what a client notices. `--data FOLDER` keeps them for the next run.
 """
 
 import argparse
@@ -31,6 +35,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -40,6 +45,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from harness import wire
 from harness.client_connection import ClientConnection, cpu_ns
 from harness.group_wire import commit_request
+from harness.live_comparison import HEADER, compared
+from harness.switched_broker import SwitchedBroker
 from headrace.app.broker import BrokerApp
 from headrace.config.broker import broker_settings
 from headrace.kafka.connection import Connection
@@ -97,6 +104,31 @@ class Load:
             self._connection.ask(block, count)
             requests += count
         return (cpu_ns(self.pid) - before) / 1e3 / requests
+
+
+def live(options: argparse.Namespace, folder: Path, stack: ExitStack) -> None:
+    broker = SwitchedBroker(folder / "data")
+    stack.callback(broker.close)
+    create_topic(f"127.0.0.1:{broker.port}")
+    connection = ClientConnection(broker.port)
+
+    def ask(block: bytes, count: int) -> int:
+        connection.ask(block, count)
+        return count
+
+    print(HEADER.replace("µs of CPU", "µs") if options.clock else HEADER, flush=True)
+    for kind, (block, count) in request_blocks().items():
+        if options.only and kind not in options.only:
+            continue
+        found = compared(
+            broker.pid,
+            partial(ask, block, count),
+            broker.switch,
+            blocks=options.blocks,
+            slice_s=options.slice,
+            spent_ns=(lambda _: time.monotonic_ns()) if options.clock else cpu_ns,
+        )
+        print(f"| {kind} | {' | '.join(found.cells())} |", flush=True)
 
 
 def cost(options: argparse.Namespace, folder: Path, stack: ExitStack) -> None:
@@ -247,10 +279,13 @@ def scrape(options: argparse.Namespace, folder: Path, stack: ExitStack) -> None:
         "offsets.topic.num.partitions": 10,
         "group.initial.rebalance.delay.ms": 0,
     }
+    folder = options.data or folder
     broker = BrokerProcess(folder / "data", settings=settings)
     stack.callback(broker.close)
+    is_filled = (folder / "data").exists()
     broker.start()
-    fill(broker, options.partitions, options.groups)
+    if not is_filled:
+        fill(broker, options.partitions, options.groups)
     url, port = f"{broker.http_url}/metrics", int(broker.bootstrap.rpartition(":")[2])
     print(f"{options.partitions} partitions, {options.groups} groups", flush=True)
     idle = during(port, lambda: time.sleep(2))
@@ -317,7 +352,10 @@ def fill(broker: BrokerProcess, partitions: int, groups: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("cost", "path", "scrape"))
+    parser.add_argument("what", choices=("live", "cost", "path", "scrape"))
+    parser.add_argument("--blocks", type=int, default=60)
+    parser.add_argument("--slice", type=float, default=0.03)
+    parser.add_argument("--clock", action="store_true", help="compare the time by the clock")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=0.15)
     parser.add_argument("--sets", type=int, default=4)
@@ -326,10 +364,13 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=10_000)
     parser.add_argument("--turns", type=int, default=3000)
     parser.add_argument("--scrapes", type=int, default=5)
+    parser.add_argument("--data", type=Path, help="keep the topics and groups here, and use those of an earlier run")
     options = parser.parse_args()
+    if options.data:
+        options.data.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-bench-")))
-        {"cost": cost, "path": path, "scrape": scrape}[options.what](options, folder, stack)
+        {"live": live, "cost": cost, "path": path, "scrape": scrape}[options.what](options, folder, stack)
 
 
 if __name__ == "__main__":

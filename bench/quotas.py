@@ -1,80 +1,85 @@
-"""What client quotas cost: CPU time of the event loop's thread per request, with and without quotas.
+"""What client quotas cost: the broker's CPU time per request with quotas set and removed while it runs.
 
-    quotas.py [--turns 3000]
+    quotas.py [--blocks 120] [--slice 0.03] [--only single …] [--quotas bytes …]
 
-One broker in this process, and one connection; what it is limited by changes after some turns: no quotas, quotas of
-others, and quotas of its own for bytes and for request time that it does not reach. `none again` is `none` a second
-time, which shows the noise. `alone` is one Produce of 100 B, `single` 32 of them in flight. The CPU time is from the
-received bytes to the sent answer, without the network; a busy machine changes little in the ratios.
+See `harness/live_comparison.py` for the method. `others` are quotas that do not apply to the client, `bytes` is a quota
+of its own for bytes, `time` one for bytes and for request time; none of them is reached. `off` is a broker without
+quotas. The requests are those of `metrics.py`: `alone` is one Produce of 100 B, `single` 32 of them in flight,
+`produce` batches of 64 messages of 1 KiB, `fetch` one batch of each of four partitions, 32 in flight, `consume` up to
+1 MiB.
 """
 
 import argparse
-import asyncio
-import statistics
 import tempfile
+from functools import partial
 from pathlib import Path
 
-from headrace.app.broker import BrokerApp
-from headrace.config.broker import broker_settings
-from headrace.model.quotas import ClusterQuotas, QuotaKind
-from headrace.quotas.broker_quotas import UNLIMITED_CONNECTIONS, BrokerQuotas
-from metrics import DirectConnection, create_topic, request_blocks
+from harness.client_connection import ClientConnection
+from harness.live_comparison import HEADER, compared
+from headrace.model.quotas import QuotaEntity, QuotaKind
+from headrace.testing.process import BrokerProcess
+from headrace.wire import Cluster
+from metrics import create_topic, request_blocks
 
-_IN_A_ROW = 40
-_HIGH = {QuotaKind.PRODUCE: 1e12, QuotaKind.FETCH: 1e12}
-VARIANTS: dict[str, ClusterQuotas] = {
-    "none": {},
-    "of others": {(("user", "bob"),): _HIGH},
-    "bytes": {(("user", None),): _HIGH},
-    "bytes and time": {(("user", None),): {**_HIGH, QuotaKind.REQUEST: 1e6}},
-    "none again": {},
+_HIGH = {QuotaKind.PRODUCE.value: 1e12, QuotaKind.FETCH.value: 1e12}
+_EVERYONE: QuotaEntity = (("user", None),)
+QUOTAS: dict[str, tuple[QuotaEntity, dict[str, float]]] = {
+    "others": ((("user", "bob"),), _HIGH),
+    "bytes": (_EVERYONE, _HIGH),
+    "time": (_EVERYONE, {**_HIGH, QuotaKind.REQUEST.value: 1e6}),
 }
 
 
-def limited_by(quotas: ClusterQuotas) -> BrokerQuotas:
-    found = BrokerQuotas()
-    found.update(quotas, UNLIMITED_CONNECTIONS, {}, 0)
-    return found
+class QuotaSwitch:
+    """Sets and removes quotas."""
+
+    def __init__(self, cluster: Cluster, entity: QuotaEntity, limits: dict[str, float]) -> None:
+        self._cluster = cluster
+        self._entity = entity
+        self._limits = limits
+        self._is_on = False
+
+    def __call__(self, on: bool) -> None:
+        if on is not self._is_on:
+            self._cluster.alter_quotas(self._entity, self._limits if on else dict.fromkeys(self._limits))
+            self._is_on = on
 
 
-async def measure(turns: int, folder: Path) -> None:
-    settings = {"data.dir": str(folder), "kafka.listen": "127.0.0.1:0", "http.listen": "127.0.0.1:0"}
-    app = BrokerApp(broker_settings(settings))
-    await app.start()
-    try:
-        server = app._metrics.kafka_server
-        assert server is not None
-        await asyncio.to_thread(create_topic, str(app.kafka_endpoint))
-        await asyncio.sleep(2)
-        connection = DirectConnection(server, is_counted=True)
-        variants = {name: limited_by(quotas) for name, quotas in VARIANTS.items()}
-        print(f"| µs of CPU per request | {' | '.join(variants)} |\n|---|{'---|' * len(variants)}", flush=True)
+def measure(broker: BrokerProcess, options: argparse.Namespace) -> None:
+    create_topic(broker.bootstrap)
+    connection = ClientConnection(int(broker.bootstrap.rpartition(":")[2]))
+    print(HEADER, flush=True)
+
+    def ask(block: bytes, count: int) -> int:
+        connection.ask(block, count)
+        return count
+
+    with Cluster(broker.bootstrap) as cluster:
         for kind, (block, count) in request_blocks().items():
-            if kind not in ("alone", "single"):
-                continue  # Larger ones do not fit into one read, or into the socket.
-            found: dict[str, list[float]] = {name: [] for name in variants}
-            names = list(variants)
-            for number in range(turns // _IN_A_ROW):
-                shift = number % len(names)
-                for name in names[shift:] + names[:shift]:
-                    server.quotas = variants[name]
-                    times = [await connection.turn(block) / count for _ in range(_IN_A_ROW)]
-                    # The first ones find the accounts of the client.
-                    found[name] += times[_IN_A_ROW // 4 :]
-            medians = {name: statistics.median(times[len(times) // 5 :]) for name, times in found.items()}
-            cells = [f"{each:.2f} ({each / medians['none']:.3f})" for each in medians.values()]
-            print(f"| {kind} | {' | '.join(cells)} |", flush=True)
-        connection.close()
-    finally:
-        await app.stop()
+            if options.only and kind not in options.only:
+                continue
+            for name in options.quotas or QUOTAS:
+                entity, limits = QUOTAS[name]
+                switch = QuotaSwitch(cluster, entity, limits)
+                found = compared(
+                    broker.pid, partial(ask, block, count), switch, blocks=options.blocks, slice_s=options.slice
+                )
+                print(f"| {kind}, {name} | {' | '.join(found.cells())} |", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, default=3000)
+    parser.add_argument("--blocks", type=int, default=120)
+    parser.add_argument("--slice", type=float, default=0.03)
+    parser.add_argument("--only", nargs="*", help="kinds of requests")
+    parser.add_argument("--quotas", nargs="*", choices=tuple(QUOTAS))
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
-        asyncio.run(measure(options.turns, Path(folder)))
+        broker = BrokerProcess(Path(folder) / "data")
+        try:
+            measure(broker.start(), options)
+        finally:
+            broker.close()
 
 
 if __name__ == "__main__":

@@ -13,7 +13,25 @@ from headrace.testing import plugin
 from .leftovers import Leftovers
 
 _HERE = Path(__file__).parent
-_WITH_BROKERS = ("attacks", "faults", "interop")
+_SPREAD = ("property", "sim", "interop/test_documents.py")
+"""Tests that share nothing with those beside them."""
+_LONGEST_FIRST = (
+    "spark",
+    "browser",
+    "package",
+    "alerts",
+    "interop/test_cli_secure",
+    "faults/test_cluster_faults",
+    "faults/test_deliveries",
+    "faults/test_secured_cluster",
+    "faults/test_sink_commit",
+    "faults/test_rolling_upgrade",
+    "unit/tools/test_install",
+    "unit/tools/test_cold",
+)
+"""Groups that take minutes or consist of one long test: begun late, they would be what a run waits for at its end."""
+_FOLDERS = ("faults", "interop", "upgrade", "attacks", "sim", "property")
+"""The order of the others: first those with long tests, and last the thousands of short ones."""
 
 # A slow machine is no failure. `make test` tries the same examples every time, so that what it says depends on the code
 # alone; `make faults` takes the long profile, whose examples are new in each run.
@@ -32,8 +50,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if not config.pluginmanager.is_registered(plugin):
         config.pluginmanager.register(plugin)
-    # Brokers are started hundreds of times: compiling all of their code each time would take minutes.
+    # Brokers are started hundreds of times: compiling all of their code each time would take minutes, and so would
+    # rewriting the assertions of all tests in each process of a run.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     if config.getoption("--leftovers"):
         config.pluginmanager.register(Leftovers(), "leftovers")
 
@@ -49,18 +69,30 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Keep a module's tests in one process where they share brokers: each process would start brokers of its own."""
-    folder = item.path.relative_to(_HERE).parts[0]
-    if folder in _WITH_BROKERS and item.get_closest_marker("xdist_group") is None:
-        item.add_marker(pytest.mark.xdist_group(f"{folder}/{item.path.stem}"))
+    path = item.path.relative_to(_HERE)
+    if item.get_closest_marker("xdist_group") is None and not path.as_posix().startswith(_SPREAD):
+        item.add_marker(pytest.mark.xdist_group(path.with_suffix("").as_posix()))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of an `xdist_group` in one process.
+    """Put the groups that take longest first, and keep the tests of a group in one process.
 
     xdist 3.8 writes the group into an attribute that pytest 9.2 no longer reads the id from.
     """
+    items.sort(key=_place)
     for item in items:
         grouped = getattr(item, "_nodeid", item.nodeid)
         if grouped != item.nodeid and hasattr(item, "_id"):
             item._id = type(item._id).parse(grouped)
+
+
+def _place(item: pytest.Item) -> tuple[int, int]:
+    """Where the item's group stands in a run; the order within a group stays."""
+    marker = item.get_closest_marker("xdist_group")
+    group = marker.args[0] if marker is not None else ""
+    folder = item.path.relative_to(_HERE).parts[0]
+    return (
+        _LONGEST_FIRST.index(group) if group in _LONGEST_FIRST else len(_LONGEST_FIRST),
+        _FOLDERS.index(folder) if folder in _FOLDERS else len(_FOLDERS),
+    )

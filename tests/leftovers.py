@@ -132,6 +132,7 @@ def shared_state() -> dict[str, object]:
         "default timeout of sockets": socket.getdefaulttimeout(),
         "whether memory is traced": tracemalloc.is_tracing(),
         "whether garbage is collected": gc.isenabled(),
+        "thresholds of the garbage collector": gc.get_threshold(),
         "interval between threads": sys.getswitchinterval(),
         "limit of recursion": sys.getrecursionlimit(),
         "module path": list(sys.path),

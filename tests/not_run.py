@@ -6,12 +6,15 @@ is still checked for its syntax.
 
 _MAKE = "installs packages and runs for as long as one likes; tests/unit/tools runs what the Makefile calls"
 _FRAMEWORK = "has an environment of its own, which make interop installs: interop/{}/tasks.py runs this block"
+_BEFORE = "the program before the move: it needs {}, which are not installed here; the one after it is run"
 
 NOT_RUN = {
     "README.md": {
         "make run      # a broker on localhost:9092, with its data in ./headrace-data": _MAKE,
         "$ headrace bench": "measures for a minute; tests/interop/test_cli_client.py has a shorter run",
     },
+    "docs/from-celery.md": {"from celery import Celery": _BEFORE.format("Celery and Redis")},
+    "docs/from-rabbitmq.md": {"import json": _BEFORE.format("RabbitMQ and pika")},
     "docs/operations.md": {
         "install -D deploy/headrace.toml /etc/headrace/headrace.toml": (
             "changes the machine; tests/unit/test_deploy.py checks these files"

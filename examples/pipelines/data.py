@@ -8,9 +8,9 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from headrace import Client
+from headrace import Client, Serializer
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TOPICS = {
@@ -22,7 +22,21 @@ TOPICS = {
     "enrichment": ["orders", "orders.paid"],
     "features": ["activity"],
     "deadletters": ["signups.dlq"],
+    "readings": ["readings"],
 }
+_READING = [
+    {"name": "sensor", "type": "string"},
+    {"name": "celsius", "type": "double"},
+    {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+]
+_BATTERY = {"name": "battery", "type": ["null", "double"], "default": None}
+SCHEMAS = {
+    "readings": [
+        json.dumps({"type": "record", "name": "Reading", "fields": fields})
+        for fields in (_READING, [*_READING, _BATTERY])
+    ]
+}
+"""The versions of the schema of a topic, in Avro, by its name."""
 
 
 class Sample(NamedTuple):
@@ -30,6 +44,8 @@ class Sample(NamedTuple):
     key: str
     value: bytes
     headers: tuple[tuple[str, bytes], ...] = ()
+    version: int = 0
+    """Of the schema that the value, which is JSON, is encoded by; 0 for none."""
 
 
 def at(seconds: float) -> str:
@@ -166,6 +182,18 @@ def deadletters() -> Iterator[Sample]:
         yield Sample("signups.dlq", f"user-{number}", f"broken {dice.randrange(20):02d}".encode(), headers)
 
 
+def readings() -> Iterator[Sample]:
+    """Five sensors for a quarter of an hour; new ones, from the tenth minute on, report their battery, too."""
+    dice = random.Random(9)
+    for number in range(450):
+        reading = {"sensor": f"s{number % 5}", "celsius": round(dice.gauss(22, 4), 1), "at": at(2 * number)}
+        has_battery = number >= 300
+        if has_battery:
+            reading["battery"] = round(dice.random(), 2)
+        value = json.dumps(reading).encode()
+        yield Sample("readings", f"s{number % 5}", value, version=2 if has_battery else 1)
+
+
 GENERATORS: dict[str, Callable[[], Iterator[Sample]]] = {
     "logs": logs,
     "metrics": metrics,
@@ -175,7 +203,29 @@ GENERATORS: dict[str, Callable[[], Iterator[Sample]]] = {
     "enrichment": enrichment,
     "features": features,
     "deadletters": deadletters,
+    "readings": readings,
 }
+
+
+def write(client: Client, example: str) -> int:
+    """Write the messages of an example, and register the schemas of its topics first; the number of messages."""
+    for topic in TOPICS[example]:
+        for text in SCHEMAS.get(topic, ()):
+            client.schemas.register(f"{topic}-value", text)
+    encoders: dict[int, Serializer] = {}
+    count = 0
+    for sample in GENERATORS[example]():
+        value: Any = sample.value
+        if sample.version:
+            value = json.loads(value)
+            value["at"] = datetime.fromisoformat(value["at"])
+            subject = f"{sample.topic}-value"
+            encoders.setdefault(sample.version, client.schemas.serializer(subject, version=sample.version))
+        encoder = encoders.get(sample.version)
+        client.publish_soon(sample.topic, value, key=sample.key, headers=dict(sample.headers), schema=encoder)
+        count += 1
+    client.flush()
+    return count
 
 
 def main() -> None:
@@ -184,11 +234,7 @@ def main() -> None:
     parser.add_argument("--bootstrap", default="localhost:9092")
     arguments = parser.parse_args()
     with Client(arguments.bootstrap) as client:
-        count = 0
-        for sample in GENERATORS[arguments.example]():
-            client.publish_soon(sample.topic, sample.value, key=sample.key, headers=dict(sample.headers))
-            count += 1
-        client.flush()
+        count = write(client, arguments.example)
     print(f"{count} messages are in {', '.join(TOPICS[arguments.example])}")
 
 

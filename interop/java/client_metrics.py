@@ -38,7 +38,7 @@ def check_client_metrics(report: Report, java: Java, broker: BrokerProcess) -> N
         client = until(lambda: _client(broker))
         expect(client["pushes"] >= 2, str(client))
         expect(client["software"].startswith("apache-kafka-java "), str(client))
-        found = _get(broker, f"/clients/{client['client_instance_id']}")["metrics"]
+        found = _get(broker, f"/client-metrics/{client['client_instance_id']}")["metrics"]
         sent = [each["value"] for each in found if each["name"] == "org.apache.kafka.producer.record.send.total"]
         names = sorted({each["name"] for each in found})
         # A counter is pushed as deltas, and added up.
@@ -50,7 +50,7 @@ def check_client_metrics(report: Report, java: Java, broker: BrokerProcess) -> N
 
 
 def _client(broker: BrokerProcess) -> Any:
-    return next((each for each in _get(broker, "/clients")["items"] if each["client_id"] == _CLIENT), None)
+    return next((each for each in _get(broker, "/client-metrics")["items"] if each["client_id"] == _CLIENT), None)
 
 
 def _get(broker: BrokerProcess, path: str) -> Any:

@@ -18,6 +18,7 @@ from client_metrics import check_client_metrics
 from clients import check_clients, check_restarts
 from compare import check_odd_requests
 from internal_topics import check_internal_files, check_internal_topics, check_rare_records
+from link import check_link
 from mirror import check_mirror
 from report import Report
 from secure import check_security
@@ -54,6 +55,7 @@ def main() -> int:
         check_rare_records(report, kafka, Path(scratch))
         check_odd_requests(report, kafka, Path(scratch))
         check_mirror(report, kafka, Path(scratch))
+        check_link(report, kafka, Path(scratch))
         check_streams(report, Path(scratch))
     print(report.summary(), flush=True)
     return 1 if report.failed else 0

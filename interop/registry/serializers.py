@@ -1,9 +1,9 @@
 """Confluent's serializers for Avro, JSON Schema and Protobuf, in both wire formats; run by `run.py`.
 
-    serializers.py write|read BOOTSTRAP REGISTRY_URL
+    serializers.py write|read BOOTSTRAP REGISTRY_URL [PREFIX]
 
 `write` publishes an order to the topic `confluent.FORMAT.WIRE` for each format and wire format. `read` prints the
-orders of the topics `headrace.FORMAT.WIRE` as lines of JSON.
+orders of the topics `headrace.FORMAT.WIRE`, with the prefix of a link before them, as lines of JSON.
 """
 
 import json
@@ -100,7 +100,7 @@ def value_of_order(form: str) -> Any:
     return made
 
 
-def write(bootstrap: str, registry: SchemaRegistryClient) -> None:
+def write(bootstrap: str, registry: SchemaRegistryClient, _: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     for form in ("avro", "json-schema", "protobuf"):
         for wire in WIRES:
@@ -112,15 +112,15 @@ def write(bootstrap: str, registry: SchemaRegistryClient) -> None:
         raise SystemExit("messages were not stored")
 
 
-def read(bootstrap: str, registry: SchemaRegistryClient) -> None:
-    topics = [f"headrace.{form}.{wire}" for form in ("avro", "json-schema", "protobuf") for wire in WIRES]
+def read(bootstrap: str, registry: SchemaRegistryClient, prefix: str) -> None:
+    topics = [f"{prefix}headrace.{form}.{wire}" for form in ("avro", "json-schema", "protobuf") for wire in WIRES]
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "confluent", "auto.offset.reset": "earliest"})
     consumer.subscribe(topics)
     for _ in topics:
         message = consumer.poll(60)
         if message is None or message.error():
             raise SystemExit(f"no message: {message and message.error()}")
-        form = message.topic().split(".")[1]
+        form = message.topic().removeprefix(prefix).split(".")[1]
         context = SerializationContext(message.topic(), MessageField.VALUE, message.headers())
         found = deserializer(form, registry)(message.value(), context)
         if form == "protobuf":
@@ -131,5 +131,5 @@ def read(bootstrap: str, registry: SchemaRegistryClient) -> None:
 
 
 if __name__ == "__main__":
-    command, bootstrap, url = sys.argv[1:]
-    {"write": write, "read": read}[command](bootstrap, SchemaRegistryClient({"url": url}))
+    command, bootstrap, url, *more = sys.argv[1:]
+    {"write": write, "read": read}[command](bootstrap, SchemaRegistryClient({"url": url}), *(more or [""]))

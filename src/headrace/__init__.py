@@ -4,7 +4,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headrace.client.public import (
+        BacklogFull,
         Backoff,
+        CallFailed,
         Claims,
         Client,
         ClientError,
@@ -32,11 +34,14 @@ if TYPE_CHECKING:
         Reject,
         Retry,
         RoundRobin,
+        ScheduleDescription,
+        Schedules,
         SchemaFailed,
         Schemas,
         SentMessage,
         Serializer,
         Sticky,
+        TaskCall,
         TopicDescription,
         TopicFailed,
         TransactionFailed,
@@ -45,7 +50,9 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "BacklogFull",
     "Backoff",
+    "CallFailed",
     "Claims",
     "Client",
     "ClientError",
@@ -73,11 +80,14 @@ __all__ = [
     "Reject",
     "Retry",
     "RoundRobin",
+    "ScheduleDescription",
+    "Schedules",
     "SchemaFailed",
     "Schemas",
     "SentMessage",
     "Serializer",
     "Sticky",
+    "TaskCall",
     "TopicDescription",
     "TopicFailed",
     "TransactionFailed",

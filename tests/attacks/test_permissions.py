@@ -2,9 +2,14 @@
 
 from collections.abc import Iterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
+from headrace.model.errors import TopicNotAuthorized
+from headrace.model.queue_state import StateChangesPage, StatePosition
+from headrace.replication.calls import encode_call, read_answer
+from headrace.replication.link_calls import AskQueueState
 from headrace.replication.peers import BROKER_SOFTWARE
 from headrace.testing import Broker
 from tests.interop.raw_client import (
@@ -103,6 +108,10 @@ def test_a_user_cannot_pose_as_a_broker(alice: Client) -> None:
     )
     answer = alice.call(ENVELOPE, 0, request_data=b"{}", request_principal=None, client_host_address=b"\x7f\0\0\1")
     assert answer.error_code == Error.cluster_authorization_failed
+    call = encode_call(AskQueueState("orders", uuid4(), StatePosition()))
+    answer = alice.call(ENVELOPE, 0, request_data=call, request_principal=None, client_host_address=b"\x7f\0\0\1")
+    with pytest.raises(TopicNotAuthorized, match="READ on the topic orders"):
+        read_answer(answer.response_data, StateChangesPage)
     replica = alice.call(FETCH, 12, fetch_body("orders", replica_id=1))
     assert replica.error_code == Error.cluster_authorization_failed or all(
         partition.error_code in (Error.topic_authorization_failed, Error.cluster_authorization_failed)

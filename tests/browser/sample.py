@@ -156,6 +156,11 @@ def post(broker: BrokerProcess | Broker, path: str, body: Any) -> Any:
         return json.loads(answer.read())
 
 
+def get(broker: BrokerProcess | Broker, path: str) -> Any:
+    with urllib.request.urlopen(broker.http_url + path, timeout=60) as answer:
+        return json.loads(answer.read())
+
+
 SHIPMENT = [
     {"name": "order", "type": "long"},
     {"name": "carrier", "type": "string", "doc": "Who brings it."},

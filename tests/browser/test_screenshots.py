@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from headrace.testing.process import BrokerProcess
+from tests.waiting import until
 
 from . import sample
 from .conftest import PHONE, OpenTab
@@ -96,3 +97,40 @@ def test_pictures(new_tab: OpenTab, flowing: BrokerProcess) -> None:
         file = IMAGES / f"dashboard-{name}{suffix}.png"
         page.screenshot(path=file)
         assert file.stat().st_size < MOST_BYTES, file
+
+
+@pytest.fixture(scope="module")
+def regions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerProcess, BrokerProcess]]:
+    """Two clusters: the first has taken over orders of the second, and mirrors its other topics."""
+    folders = [tmp_path_factory.mktemp(name) for name in ("us", "eu")]
+    fast = {"link.refresh.interval.ms": 500}
+    with BrokerProcess(folders[0], settings=fast) as here, BrokerProcess(folders[1], settings=fast) as there:
+        names = ("orders", "payments", "shipments", "refunds")
+        sample.create_topics(there, dict.fromkeys(names, 3))
+        for name in names:
+            sample.produce_orders(there, 2000, topic=name)
+        sample.post(here, "/api/v1/links", {"name": "eu", "bootstrap": [there.bootstrap], "topics": [".*"]})
+        until(lambda: sample.get(here, "/api/v1/links/eu/topics")["total"] == len(names))
+        until(lambda: all(row["lag_messages"] == 0 for row in sample.get(here, "/api/v1/links/eu/topics")["items"]))
+        sample.post(here, "/api/v1/mirrors/orders/failover", {})
+        sample.produce_orders(there, 7)
+        sample.post(there, "/api/v1/links", {"name": "us", "bootstrap": [here.bootstrap], "topics": ["orders"]})
+        until(lambda: sample.get(there, "/api/v1/links/us/figures")["problem_count"])
+        yield here, there
+
+
+@pytest.mark.timeout(300)
+def test_pictures_of_links(new_tab: OpenTab, regions: tuple[BrokerProcess, BrokerProcess]) -> None:
+    chosen = os.environ["SCREENSHOTS"].split(",")
+    here, there = regions
+    if {"all", "link"}.intersection(chosen):
+        page = new_tab(here, size=SIZE).open("/ui/links/eu")
+        page.wait_for_timeout(7000)
+        page.screenshot(path=IMAGES / "dashboard-link.png")
+    if {"all", "link-reverse"}.intersection(chosen):
+        page = new_tab(there, size=SIZE).open("/ui/links/us")
+        page.get_by_role("button", name="Reverse orders").click()
+        page.get_by_text("would be set aside in").wait_for()
+        page.wait_for_timeout(1000)
+        page.screenshot(path=IMAGES / "dashboard-link-reverse.png")
+    assert all(file.stat().st_size < MOST_BYTES for file in IMAGES.glob("dashboard-link*.png"))

@@ -1,6 +1,7 @@
 """Topics in the browser: found, created, browsed with filters, tailed, produced to, changed and deleted."""
 
 import json
+import re
 
 from playwright.sync_api import expect
 
@@ -24,6 +25,14 @@ def test_the_list_is_searched_and_sorted_by_the_server_and_the_address_has_it(ta
     # Four partitions before three; by name, as before the click, they are the other way round.
     after = page.locator('tbody tr:has(a:text-is("page-views")) ~ tr:has(a:text-is("orders"))')
     expect(after).to_have_count(1)
+
+
+def test_a_topic_shows_how_far_its_slowest_group_is_behind(tab: Tab) -> None:
+    """The group billing of the sample has never read all orders."""
+    page = tab.open("/ui/topics/orders")
+    behind = page.locator('.stats > div:has(dt:text-is("Most behind"))')
+    expect(behind).to_contain_text("group")
+    expect(behind).to_contain_text(re.compile(r"[1-9]\d* (s|min)"))
 
 
 def test_a_topic_is_created_and_deleted(tab: Tab) -> None:

@@ -51,3 +51,18 @@ def test_connected_clients_and_their_metrics(tab: Tab, broker: BrokerProcess) ->
     row.get_by_role("link", name="shown").click()
     expect(page.get_by_role("heading", name="till-7")).to_be_visible()
     expect(page.get_by_role("main")).to_contain_text("Instance id")
+
+
+def test_a_client_that_is_throttled_is_first_among_the_users_of_quotas(tab: Tab, broker: BrokerProcess) -> None:
+    with Cluster(broker.bootstrap) as admin:
+        admin.alter_quotas((("client-id", "greedy"),), {"producer_byte_rate": 102_400.0})
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "client.id": "greedy"})
+    for _ in range(2):
+        producer.produce("shipments", bytes(600_000), partition=0)
+        assert producer.flush(60) == 0
+    page = tab.open("/ui/clients/quotas")
+    row = page.locator("tbody tr").first
+    expect(row).to_contain_text("greedy")
+    expect(row.locator('td[data-label="Quota"]')).to_have_text("Produce")
+    expect(row.locator('td[data-label="Limit"]')).to_have_text("100 KiB/s")
+    expect(row.locator('td[data-label="Throttled"]')).not_to_have_text("never")

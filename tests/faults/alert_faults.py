@@ -21,6 +21,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from headrace import Client
 from headrace.security.tls.dev_certificates import DAYS, make_dev_certificates
 from headrace.testing.process import BrokerProcess
 from headrace.wire import Cluster
@@ -439,9 +440,12 @@ def silent_pipeline(bed: Testbed) -> Iterator[None]:
 
 
 @contextmanager
-def insecure_broker(watcher: PrometheusProcess, bed: Testbed) -> Iterator[None]:
-    """One more broker, open to the network."""
+def careless_broker(watcher: PrometheusProcess, bed: Testbed) -> Iterator[None]:
+    """One more broker, open to the network, and started without the master key of a topic."""
     brokers = [each.http_url for each in bed.cluster.brokers.values()]
+    key = {"encryption.master.key": b64encode(bytes(32)).decode()}
+    with BrokerProcess(bed.folder / "open", settings=key) as one, Client(one.bootstrap) as client:
+        client.topics.create("locked", settings={"encryption.at.rest": "true"})
     settings = {"insecure": True, "http.listen": "127.0.0.1:0"}
     with BrokerProcess(bed.folder / "open", host="0.0.0.0", settings=settings) as one:
         watcher.set_targets([*brokers, one.http_url])

@@ -169,10 +169,13 @@ def check_health(bed: Testbed, expected: set[Expected]) -> None:
         assert expected <= found
 
 
+CARELESS = [alert("insecure_listener", "warning", "broker 0"), alert("master_key", "critical", "broker 0")]
+
+
 def test_alerts_fire_for_their_faults_and_end(bed: Testbed, watcher: PrometheusProcess) -> None:
     quiet: Held = {
         **QUIET,
-        partial(faults.insecure_broker, watcher): [alert("insecure_listener", "warning", "broker 0")],
+        partial(faults.careless_broker, watcher): CARELESS,
     }
     with holding(bed, watcher, quiet):
         await_only(watcher, quiet)
@@ -229,5 +232,5 @@ def test_an_upgrade_that_is_not_finished(tmp_path: Path) -> None:
 def test_every_rule_has_a_fault() -> None:
     """The upgrade that is not finished has a test of its own."""
     tried = {each.alert for held in (QUIET, HARD, LASTING, *HARDER) for found in held.values() for each in found}
-    tried |= {BY_ID["insecure_listener"].alert, BY_ID["feature_level"].alert}
+    tried |= {each.alert for each in CARELESS} | {BY_ID["feature_level"].alert}
     assert tried == {rule.alert for rule in RULES} | {UNREACHABLE}

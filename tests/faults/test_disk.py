@@ -25,7 +25,9 @@ def full(tmp_path: Path) -> Iterator[tuple[Subject, Path, int]]:
     with small_disk(tmp_path / "disk", 48) as disk:
         ballast = disk / "ballast"
         ballast.write_bytes(bytes(16 << 20))
-        broker = subject.make(disk, {"log.flush.offset.checkpoint.interval.ms": "200"})
+        # Producers are not slowed down: see test_disk_pressure.py.
+        until_full = {"disk.slow.below.bytes": "0", "disk.refuse.below.bytes": "0"}
+        broker = subject.make(disk, {"log.flush.offset.checkpoint.interval.ms": "200", **until_full})
         broker.start()
         try:
             raw_client.create_topic(broker.bootstrap, "other")

@@ -230,10 +230,10 @@ class Membership:
         return messages
 
     def rewind(self) -> None:
-        """Read again from what was committed."""
+        """Read again from what was committed. This does not make it the owner again: it may have been replaced."""
         places = self.consumer.committed(self.consumer.assignment(), PATIENCE_S)
         starts = [Position(place.topic, place.partition, max(0, place.offset)) for place in places]
-        self.client.record.assign(starts, group=self.group)
+        self.client.record.assign(starts)
         self.positions.clear()
         for start in starts:
             self.consumer.seek(TopicPartition(*start))
@@ -246,6 +246,7 @@ class Membership:
 
     def _assigned(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         record, began = self.client.record, time.monotonic()
+        record.assign([Position(place.topic, place.partition, -1) for place in places], group=self.group)
         try:
             known = consumer.committed(places, PATIENCE_S)
         except KafkaException:
@@ -253,9 +254,7 @@ class Membership:
         told = [Position(place.topic, place.partition, place.offset) for place in known if place.offset >= 0]
         if told:
             record.committed(began, self.group, told)
-        record.assign(
-            [Position(place.topic, place.partition, max(-1, place.offset)) for place in known], group=self.group
-        )
+        record.assign([Position(place.topic, place.partition, max(-1, place.offset)) for place in known])
         consumer.assign(places)
 
     def _revoked(self, _: Consumer, places: Iterable[TopicPartition]) -> None:

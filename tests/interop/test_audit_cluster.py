@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.testing import etcd
 from headrace.testing.cluster import ClusterProcesses
 from headrace.wire import Cluster
+from tests.interop import raw_client
 from tests.waiting import until
 
 pytestmark = [
@@ -20,9 +20,11 @@ pytestmark = [
 
 
 def create(bootstrap: str, name: str) -> None:
-    """By the broker at this address."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(name, 1, 1)])[name].result(60)
+    """By the broker at this address; an admin client would ask the controller."""
+    wanted = {"name": name, "num_partitions": 1, "replication_factor": 1}
+    with raw_client.Connection(bootstrap) as connection:
+        answer = connection.call(raw_client.CREATE_TOPICS, 7, topics=[wanted], timeout=60_000)
+    assert answer.topics[0].error_code is raw_client.Error.none
 
 
 def sources(bootstrap: str) -> dict[str, str]:

@@ -1,9 +1,6 @@
 """`headrace group` against a real broker."""
 
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 
@@ -16,6 +13,7 @@ from headrace.cli.group.run import delete_groups, describe_group, list_all, rese
 from headrace.groups.offset_reset import ResetTarget
 
 from . import raw_client
+from .command_line import headrace
 from .quick import broker  # noqa: F401
 from .raw_client import Connection, Error
 from .streams_members import StreamsMember, plain
@@ -27,15 +25,7 @@ Run = Callable[..., str]
 @pytest.fixture
 def run(broker: Subject) -> Run:
     def command(*arguments: str, fails: bool = False) -> str:
-        result = subprocess.run(
-            [sys.executable, "-m", "headrace", *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env={**os.environ, "HEADRACE_BOOTSTRAP": broker.bootstrap},
-            check=False,
-        )
+        result = headrace(*arguments, HEADRACE_BOOTSTRAP=broker.bootstrap)
         assert (result.returncode != 0) is fails, result
         return result.stderr if fails else result.stdout
 

@@ -71,6 +71,35 @@ def test_lines_of_json_come_back(served: Broker, client: Client, form: str, sche
     assert run(served, "consume", topic, "-a", "--decode") == (0, f"{line}\n", "")
 
 
+def test_the_line_that_a_topic_refuses_and_why(served: Broker, client: Client) -> None:
+    """librdkafka does not show the reason in the broker's answer."""
+    own = client.schemas.register("checked-value", '"string"').id
+    other = client.schemas.register("unchecked-value", '"long"').id
+    assert run(served, "topic", "create", "checked", "--set", "value.schema.validation=payload")[0] == 0
+
+    def refused(*lines: bytes) -> str:
+        values = [{"base64": base64.b64encode(each).decode()} for each in lines]
+        text = "".join(json.dumps({"value": each}) + "\n" for each in values)
+        code, _, errors = run(served, "produce", "checked", "--json", "--quiet", text=text)
+        assert code == 1
+        return errors
+
+    good, foreign = b"\0" + own.to_bytes(4) + b"\x02a", b"\0" + other.to_bytes(4) + b"\x02"
+    assert "line 2: value: the value does not begin with the id of a schema" in refused(good, b"plain")
+    assert "line 1: value: " in refused(good[:-1])
+    assert f"value: the schema {other} does not belong to the subject checked-value" in refused(foreign)
+    assert f"value: the message was written with the schema {2**30}" in refused(b"\0" + (2**30).to_bytes(4))
+    assert all(each.payload == good for each in client.replay("checked"))
+    client.schemas._schemas.calls.call("PUT", "/config/checked-value", {"alias": "unchecked-value"})
+    assert "line 2: value: the value does not begin" in refused(foreign, b"plain"), "it is a subject of that name, too"
+
+
+def test_a_compacted_topic_needs_keys(served: Broker) -> None:
+    assert run(served, "topic", "create", "compacted", "--set", "cleanup.policy=compact")[0] == 0
+    code, _, errors = run(served, "produce", "compacted", "--key-separator", ":", "--quiet", text="a:1\n2\n")
+    assert (code, "a compacted topic needs a key in every message (INVALID_RECORD)" in errors) == (1, True), errors
+
+
 def test_a_topic_is_copied_through_json(served: Broker, client: Client) -> None:
     client.schemas.register("copied-value", '["string", "long"]')
     for value in ("5", 5, "text", None):

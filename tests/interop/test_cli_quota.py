@@ -56,6 +56,10 @@ def test_quotas_are_set_listed_and_removed(run: Run) -> None:
     shown = run("quota list")
     assert "500.0 KiB/s" in shown
     assert "<default>" in shown
+    # Only the columns that have a value.
+    assert shown.split("\n")[0].split() == [
+        "USER", "CLIENT-ID", "CLIENT-ID-PREFIX", "IP", "PRODUCE", "CONSUME", "TIME", "CHANGES", "CONNECTIONS",
+    ]  # fmt: skip
     assert run("quota remove time --user alice") == "Removed from user alice: time 12.5 %\n"
     with pytest.raises(CommandFailed, match="no such quota"):
         run("quota remove time --user alice")

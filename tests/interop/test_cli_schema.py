@@ -1,14 +1,14 @@
 """`headrace schema` against a real broker."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from headrace.testing import Broker
+
+from .command_line import headrace
 
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
 
@@ -20,8 +20,7 @@ def served() -> Iterator[Broker]:
 
 
 def _run(broker: Broker, *arguments: str, text: str = "") -> tuple[int, str, str]:
-    command = [sys.executable, "-m", "headrace", "schema", *arguments, "--http", broker.http_url]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, check=False)
+    done = headrace("schema", *arguments, "--http", broker.http_url, text=text)
     return done.returncode, done.stdout, done.stderr
 
 

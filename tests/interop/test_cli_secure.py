@@ -2,10 +2,13 @@
 
 import json
 import socket
+import ssl
 import subprocess
 import sys
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import boto3
 import pytest
@@ -38,8 +41,8 @@ def client_settings(port: int, facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_running_broker_is_secured_in_place(tmp_path: Path) -> None:
-    port = free_port()
-    with BrokerProcess(tmp_path / "data") as broker:
+    port, registry = free_port(), free_port()
+    with BrokerProcess(tmp_path / "data", settings={"registry.listen": f"127.0.0.1:{registry}"}) as broker:
         plain = {"bootstrap.servers": broker.bootstrap, "log_level": 0}
         producer = Producer(plain)
         producer.produce("orders", b"before")
@@ -54,7 +57,13 @@ def test_a_running_broker_is_secured_in_place(tmp_path: Path) -> None:
         assert "nothing was changed" in refused.value.stderr
         assert not (tmp_path / "data" / "security").exists()
 
-        facts = secure(*arguments)
+        with pytest.raises(subprocess.CalledProcessError) as refused:
+            secure(*arguments, "--host", f"127.0.0.1:{port}")
+        assert "without a port" in refused.value.stderr
+        assert not (tmp_path / "data" / "security").exists()
+
+        facts = secure(*arguments, "--host", "127.0.0.1")
+        assert facts["bootstrap"] == f"127.0.0.1:{port}"
         topics = AdminClient(client_settings(port, facts)).list_topics(timeout=30).topics
         assert "orders" in topics
         with pytest.raises(KafkaException):
@@ -77,11 +86,21 @@ def test_a_running_broker_is_secured_in_place(tmp_path: Path) -> None:
         sqs.send_message(QueueUrl=url, MessageBody="hello")
         assert sqs.receive_message(QueueUrl=url)["Messages"][0]["Body"] == "hello"
 
+        request = Request(f"https://127.0.0.1:{registry}/subjects")
+        login = b64encode(f"{facts['user']}:{facts['password']}".encode()).decode()
+        request.add_header("Authorization", f"Basic {login}")
+        with urlopen(request, timeout=30, context=ssl.create_default_context(cafile=facts["ca"])) as answer:
+            assert answer.read() == b"[]"
+
         settings = (tmp_path / "data" / "security.toml").read_text()
         starts = broker.stderr.count("this is headrace")
-        again = secure("--data-dir", str(tmp_path / "data"))
-        assert "password" not in again
-        assert "done already" in again["actions"][0]
+        for more in ((), ("--host", "127.0.0.1")):
+            again = secure("--data-dir", str(tmp_path / "data"), *more)
+            assert "password" not in again
+            assert "done already" in again["actions"][0]
+        with pytest.raises(subprocess.CalledProcessError) as refused:
+            secure("--data-dir", str(tmp_path / "data"), "--host", "elsewhere.example.org")
+        assert "is not for elsewhere.example.org: remove broker.pem there" in refused.value.stderr
         assert broker.stderr.count("this is headrace") == starts, "what is done already needs no restart"
         assert (tmp_path / "data" / "security.toml").read_text() == settings
         with pytest.raises(subprocess.CalledProcessError, match="exit status 1"):

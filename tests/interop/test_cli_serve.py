@@ -1,5 +1,6 @@
 """`headrace serve` as a process: what it prints, how it ends, and what it says when it cannot start."""
 
+import contextlib
 import json
 import os
 import socket
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from headrace.config.broker_rows import REGISTRY_PORT_DISTANCE
 from headrace.testing.process import BrokerProcess
 
 HEADRACE = [sys.executable, "-m", "headrace"]
@@ -100,11 +102,14 @@ def test_ctrl_c_is_as_good_as_sigterm(tmp_path):
     assert "Traceback" not in errors
 
 
-def test_a_port_in_use(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        sentence = start_and_fail("--kafka-listen", address, cwd=tmp_path)
-    assert address in sentence
+def test_a_port_in_use_is_all_that_is_reported(tmp_path):
+    """The port of the registry follows from that of Kafka, so that it is in use by a broker on the same port, too."""
+    with socket.create_server(("127.0.0.1", 0)) as taken, contextlib.ExitStack() as registry:
+        port = taken.getsockname()[1]
+        with contextlib.suppress(OSError):
+            registry.enter_context(socket.create_server(("127.0.0.1", port + REGISTRY_PORT_DISTANCE)))
+        sentence = start_and_fail("--kafka-listen", f"127.0.0.1:{port}", cwd=tmp_path)
+    assert f"127.0.0.1:{port}" in sentence
     assert "--kafka-listen" in sentence
 
 

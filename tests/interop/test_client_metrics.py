@@ -34,10 +34,15 @@ def get(broker: BrokerProcess, path: str) -> Any:
         return answer.read().decode()
 
 
+def asked(broker: BrokerProcess) -> list[dict[str, Any]]:
+    """The clients that have asked what to push."""
+    found: list[dict[str, Any]] = json.loads(get(broker, "/api/v1/client-metrics"))["items"]
+    return found
+
+
 def clients(broker: BrokerProcess) -> dict[str, dict[str, Any]]:
     """Those that push metrics."""
-    found = json.loads(get(broker, "/api/v1/client-metrics"))["items"]
-    return {each["client_id"]: each for each in found}
+    return {each["client_id"]: each for each in asked(broker)}
 
 
 @pytest.fixture
@@ -96,6 +101,40 @@ def test_librdkafka_pushes_what_is_subscribed(broker):
         assert "there is no subscription shop" in again.stderr
     finally:
         consumer.close()
+
+
+_PROGRAM = """
+import sys
+from confluent_kafka import Consumer, Producer
+common = {"bootstrap.servers": sys.argv[1]}
+producer = Producer(common)
+producer.produce("orders", b"x")
+producer.flush(60)
+consumer = Consumer({**common, "group.id": "g", "auto.offset.reset": "earliest"})
+consumer.subscribe(["orders"])
+print(consumer.poll(60).value(), flush=True)
+sys.stdin.read()
+consumer.close()
+"""
+
+
+def test_a_program_with_default_settings_prints_nothing_about_metrics(broker):
+    """librdkafka logs the client instance id that it is given with any subscription id but 0."""
+    program = subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM, broker.bootstrap],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with program:
+        try:
+            # Both ask, and asking is when it would be printed.
+            until(lambda: len(asked(broker)) == 2, lambda: str(asked(broker)))
+            stdout, stderr = program.communicate(timeout=60)
+        finally:
+            program.kill()
+    assert (stdout, stderr) == ("b'x'\n", "")
 
 
 def test_a_client_that_does_not_push_works_as_before(broker):

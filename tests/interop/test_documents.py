@@ -52,6 +52,8 @@ def reader(page: str, folder: Path) -> Iterator[Runner]:
             "secure --host queue.example.org": f"secure --host queue.example.org --data-dir {folder}",
             "/etc/headrace/security": str(folder / "security"),
             "/data/lake": str(folder / "lake"),
+            # Others may run this page on the same machine.
+            "127.0.0.1:9325": "127.0.0.1:0",
         }
         environment = {
             **admin,

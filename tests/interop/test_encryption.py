@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from kafka.errors import PolicyViolationError
+from kafka.errors import CorruptRecordError, PolicyViolationError
 
 from headrace import Client
-from headrace.client.errors import ConsumeFailed, QueueFailed, TopicFailed
+from headrace.client.errors import BacklogFull, ConsumeFailed, DeliveryFailed, QueueFailed, TopicFailed
 from headrace.testing import Broker
 from kafka import KafkaConsumer
 
@@ -122,18 +122,67 @@ def test_a_batch_that_was_changed_is_an_error_also_in_a_large_answer(encrypted: 
     for number in range(8):
         assert send(encrypted, "orders", b"%d" % number * 100_000) is Error.none
     (segment,) = data_dir.rglob("orders-0/*.log")
-    with segment.open("r+b") as file:
-        file.seek(650_000)
-        byte = file.read(1)
-        file.seek(650_000)
-        file.write(bytes([byte[0] ^ 1]))
+    flip_a_bit(segment, 650_000)
     with raw_client.Connection(encrypted.bootstrap) as connection:
         for _ in range(2):
             part = raw_client.fetch(connection, "orders", partition_max_bytes=50_000_000)
             found = [record.value for one in batches.parse(part.records) for record in one.records]
             assert found == [b"%d" % number * 100_000 for number in range(6)], "what is before it"
             part = raw_client.fetch(connection, "orders", 6, partition_max_bytes=50_000_000)
-            assert part.error_code is Error.kafka_storage_error
+            assert part.error_code is Error.corrupt_message
+
+
+def flip_a_bit(file: Path, at: int) -> None:
+    with file.open("r+b") as opened:
+        opened.seek(at)
+        byte = opened.read(1)
+        opened.seek(at)
+        opened.write(bytes([byte[0] ^ 1]))
+
+
+def test_clients_are_told_that_a_batch_was_changed(
+    encrypted: Broker, data_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They would retry KAFKA_STORAGE_ERROR for ever, without a word to the application."""
+    assert send(encrypted, "orders", b"good") is Error.none
+    (segment,) = data_dir.rglob("orders-0/*.log")
+    assert send(encrypted, "orders", b"changed") is Error.none
+    last_byte = segment.stat().st_size - 1
+    assert send(encrypted, "orders", b"behind it") is Error.none
+    flip_a_bit(segment, last_byte)
+
+    consumer = Consumer({"bootstrap.servers": encrypted.bootstrap, "group.id": "g"})
+    consumer.assign([TopicPartition("orders", 0, 0)])
+    try:
+        good, changed = consumer.poll(60), consumer.poll(60)
+    finally:
+        consumer.close()
+    assert (good.error(), good.value()) == (None, b"good")
+    assert changed.error().code() == KafkaError.INVALID_MSG
+
+    other = KafkaConsumer("orders", bootstrap_servers=encrypted.bootstrap, auto_offset_reset="earliest")
+    with closing(other):
+        assert len(next(iter(other.poll(60_000).values()))) == 1
+        with pytest.raises(CorruptRecordError):
+            other.poll(60_000)
+
+    advice = "a batch of the encrypted topic orders was changed on disk.*headrace topic truncate orders"
+    with Client(encrypted.bootstrap) as client, client.consume("orders", group="sdk") as messages:
+        assert next(messages).payload == b"good"
+        with pytest.raises(ConsumeFailed, match=advice):
+            next(messages)
+    done = run_cli("consume", "orders", "--from-beginning", "--bootstrap", encrypted.bootstrap)
+    assert (done.returncode, done.stdout) == (1, "good\n")
+    assert re.search(advice, done.stderr)
+    logged = [each.getMessage() for each in caplog.records if "cannot be fetched" in each.getMessage()]
+    assert len(logged) == 1, "once, though four clients have asked"
+    assert "orders-0 cannot be fetched from offset 1 on: a batch of the topic orders cannot be decrypted" in logged[0]
+
+    truncate = ("topic", "truncate", "orders", "--partition", "0", "--before", "2", "--yes")
+    done = run_cli(*truncate, "--bootstrap", encrypted.bootstrap)
+    assert done.returncode == 0, done.stderr
+    done = run_cli("consume", "orders", "--from-beginning", "--max", "1", "--bootstrap", encrypted.bootstrap)
+    assert (done.returncode, done.stdout) == (0, "behind it\n")
 
 
 def test_a_topic_can_be_encrypted_and_decrypted_with_records_in_it(data_dir: Path) -> None:
@@ -222,7 +271,7 @@ def test_a_shredded_topic_is_unreadable_and_its_key_is_in_no_file(data_dir: Path
         done = run_cli("topic", "shred", "orders", "--yes", "--bootstrap", broker.bootstrap)
         assert done.returncode == 0, done.stderr
         assert read(broker, "orders") == Error.policy_violation
-        assert send(broker, "orders", b"more") == Error.policy_violation
+        assert send(broker, "orders", b"more") == Error.invalid_record
         assert files_with(data_dir, wrapped) == [], "neither in the database nor in its write-ahead log"
         broker.restart()
         assert read(broker, "orders") == Error.policy_violation
@@ -260,12 +309,15 @@ def test_clients_are_told_that_a_topic_was_shredded(encrypted: Broker, caplog: p
         client.consume("told", group="sdk") as messages,
     ):
         next(messages)
+    with Client(encrypted.bootstrap) as client, pytest.raises(DeliveryFailed, match="shredded") as refused:
+        client.publish("told", "more")
+    assert not isinstance(refused.value, BacklogFull), "no one needs to wait for room"
     done = run_cli("consume", "told", "--from-beginning", "--bootstrap", encrypted.bootstrap)
     assert (done.returncode, done.stdout) == (1, "")
     assert re.search(advice, done.stderr)
     logged = [each.getMessage() for each in caplog.records if "cannot be fetched" in each.getMessage()]
     assert len(logged) == 1, "once, though four clients have asked"
-    assert "told-0 cannot be fetched: the topic told was shredded" in logged[0]
+    assert "told-0 cannot be fetched from offset 0 on: the topic told was shredded" in logged[0]
 
 
 def test_deleting_a_topic_deletes_its_key(encrypted: Broker, data_dir: Path) -> None:

@@ -178,6 +178,47 @@ def test_transactions_that_other_brokers_coordinate(cluster: ClusterProcesses) -
         assert len(found) == 3
 
 
+def test_what_topics_with_a_prefix_store_is_limited_on_all_brokers_together(cluster: ClusterProcesses) -> None:
+    entity: dict[str, str | None] = {"topic-prefix": "hoard-"}
+    done(cluster, 1, "POST", "/topics", {"name": "hoard-1", "partitions": 3, "replicas": 1})
+    # What followers have does not count.
+    done(cluster, 1, "POST", "/topics", {"name": "hoard-2", "partitions": 1, "replicas": 3})
+
+    leaders = {
+        (topic, each["partition"]): each["leader"]
+        for topic in ("hoard-1", "hoard-2")
+        for each in done(cluster, 1, "GET", f"/topics/{topic}")["partitions"]
+    }
+
+    def produced(topic: str, partition: int, size: int) -> raw_client.Error:
+        with raw_client.Connection(cluster.brokers[leaders[topic, partition]].bootstrap) as connection:
+            answer = raw_client.produce(connection, topic, batch([b"x" * size]), partition=partition)
+        code: raw_client.Error = answer.error_code
+        return code
+
+    def use() -> Any:
+        return next(iter(done(cluster, 1, "GET", "/quotas/use?search=hoard-")["items"]), None)
+
+    with raw_client.Connection(cluster.brokers[2].bootstrap) as asked:
+        assert alter(asked, entity, {"stored_bytes": 100_000}).error_code == raw_client.Error.none
+    filled = (("hoard-1", 0), ("hoard-1", 1), ("hoard-2", 0))
+    for topic, partition in filled:
+        assert produced(topic, partition, 25_000) is raw_client.Error.none
+    known = until(lambda: (found := use()) and found["used"] > 75_000 and found, "the use of all brokers")
+    assert known["used"] < 76_000
+    assert known["share"] == known["used"] / 100_000
+    # The third broker hears what is stored on the others, and has the rest.
+    last = leaders["hoard-1", 2]
+    elsewhere = 25_000 * sum(leaders[each] != last for each in filled)
+    assert elsewhere >= 50_000
+    until(lambda: use()["parts"][str(last)] < 100_000 - elsewhere, "the third broker knows what the others store")
+    assert produced("hoard-1", 2, 30_000) is raw_client.Error.policy_violation
+    done(cluster, 1, "DELETE", "/topics/hoard-2")
+    until(lambda: produced("hoard-1", 2, 30_000) is raw_client.Error.none, "there is room again")
+    with raw_client.Connection(cluster.brokers[2].bootstrap) as asked:
+        assert alter(asked, entity, {"stored_bytes": None}).error_code == raw_client.Error.none
+
+
 def test_quotas_are_in_force_on_every_broker_and_survive_the_one_that_was_asked(cluster: ClusterProcesses) -> None:
     def connection(broker: int, client_id: str = "limited") -> raw_client.Connection:
         return raw_client.Connection(cluster.brokers[broker].bootstrap, client_id=client_id)
@@ -206,6 +247,52 @@ def test_quotas_are_in_force_on_every_broker_and_survive_the_one_that_was_asked(
         cluster.start_broker(3)
     with connection(3) as back:
         until(lambda: described(back) == {})
+
+
+def test_brokers_share_the_quotas_of_the_cluster(cluster: ClusterProcesses) -> None:
+    """Each broker begins with a third, and gets what the others do not use."""
+    rate, connections = 100_000, dict[int, raw_client.Connection]()
+    done(cluster, 1, "POST", "/topics", {"name": "divided", "partitions": 3, "replicas": 1})
+    leaders = {each["leader"]: each["partition"] for each in done(cluster, 1, "GET", "/topics/divided")["partitions"]}
+
+    def delay_s(broker: int, size: int) -> float:
+        body = raw_client.produce_body("divided", batch([b"x" * size]), partition=leaders[broker])
+        answer: Any = connections[broker].call(raw_client.PRODUCE, 9, body)
+        return float(answer.throttle_time.total_seconds())
+
+    with Cluster(cluster.bootstrap) as admin:
+        admin.alter_settings(ConfigResource.BROKER, "", {"quota.scope": "cluster"})
+        try:
+            for broker in (1, 2, 3):
+                connections[broker] = connection = raw_client.Connection(
+                    cluster.brokers[broker].bootstrap, client_id="divided"
+                )
+                if broker == 1:
+                    alter(connection, {"client-id": "divided"}, {"producer_byte_rate": rate})
+                until(partial(_describes, connection, {(("client-id", "divided"),): {"producer_byte_rate": rate}}))
+            # Ten seconds of a third are 333,333 bytes.
+            assert delay_s(1, 350_000) > 0.3
+            # The others use nothing: the first broker has all of it.
+            alone = until(lambda: (delay_s(1, 40_000), _parts(cluster, {1: 1.0}))[-1], "all of the quota")
+            assert (alone["limit"], alone["share"]) == (rate, alone["used"] / rate)
+            # Two want more than there is: half of it for each.
+            halves = {1: 0.5, 2: 0.5}
+            until(lambda: (delay_s(1, 40_000), delay_s(2, 40_000), _parts(cluster, halves))[-1], "halves")
+        finally:
+            admin.alter_settings(ConfigResource.BROKER, "", {"quota.scope": None})
+            alter(connections[1], {"client-id": "divided"}, {"producer_byte_rate": None})
+            for connection in connections.values():
+                connection.close()
+
+
+def _parts(cluster: ClusterProcesses, wanted: dict[int, float]) -> Any:
+    """The use of the quota, if brokers have about these parts of it."""
+    for each in done(cluster, 1, "GET", "/quotas/use?search=divided")["items"]:
+        if each["quota"] == "producer_byte_rate" and all(
+            abs(each["parts"].get(str(broker), 0) - part) < 0.05 for broker, part in wanted.items()
+        ):
+            return each
+    return None
 
 
 def _describes(connection: raw_client.Connection, expected: Any) -> bool:

@@ -204,6 +204,27 @@ def test_contexts_are_deleted_when_they_are_empty(registry: RegistryClient) -> N
     assert ".gone" not in registry.call("GET", "/contexts")
 
 
+def test_what_an_export_has_besides_schemas(registry: RegistryClient) -> None:
+    registry.call("PUT", "/config/alone-value", {"normalize": True})
+    listed = registry.call("GET", "/headrace/settings?offset=0&limit=1000")
+    assert {"key": '{"keytype":"CONFIG","subject":"alone-value","magic":0}'}.items() <= listed[0].items()
+    registry.call("PUT", "/headrace/highest-ids", {"highestIds": {".far": 500}})
+    assert registry.call("GET", "/headrace/highest-ids")["highestIds"][".far"] == 500
+    assert registry.register(":.far:next", '"int"') == 501
+    with pytest.raises(Refusal):
+        registry.call("PUT", "/headrace/highest-ids", {"highestIds": {".": 2**31}})
+
+
+def test_null_clears_one_setting_and_leaves_the_others(registry: RegistryClient) -> None:
+    registry.call("PUT", "/config/some-value", {"compatibility": "FULL", "alias": "other-value", "normalize": True})
+    registry.call("PUT", "/config/some-value", {"compatibility": None})
+    assert registry.call("GET", "/config/some-value") == {"alias": "other-value", "normalize": True}
+    registry.call("PUT", "/config/some-value", {"alias": None, "normalize": None})
+    with pytest.raises(Refusal) as refused:
+        registry.call("GET", "/config/some-value")
+    assert refused.value.code == 40408
+
+
 def test_ten_megabytes_are_refused(registry: RegistryClient) -> None:
     with pytest.raises(Refusal, match="a body may have") as refused:
         registry.register("large", {"title": "x" * 10_000_000}, "JSON")

@@ -1,6 +1,7 @@
 """Schemas move between registries in the records of `_schemas`, which Kafka's tools and other registries read."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from confluent_kafka import Consumer
 from typer.testing import CliRunner
 
 from headrace.cli.main import app
+from headrace.cli.schema.transfer import read_records
 from headrace.testing import Broker
 from tests.interop.registry_client import ORDER, WITH_NOTE, Refusal, RegistryClient
 from tests.waiting import until
@@ -120,6 +122,20 @@ def test_kafka_tools_read_the_records_of_confluents_format_and_they_move_to_anot
         assert other.register("new-value", '"long"') > max(ids)
 
 
+def test_kcat_reads_the_topic_as_the_documentation_says(tmp_path: Path) -> None:
+    with Broker() as broker:
+        registry = RegistryClient(f"{broker.http_url}/registry")
+        number = registry.register("orders-value", ORDER)
+        registry.register("gone-value", '"int"')
+        registry.call("DELETE", "/subjects/gone-value")
+        registry.call("DELETE", "/subjects/gone-value?permanent=true")
+        command = ["kcat", "-b", broker.bootstrap, "-t", "_schemas", "-C", "-e", "-q", "-Z", "-K", "\t"]
+        printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    machine = read_records(printed.splitlines(keepends=True))
+    assert machine.subjects() == ["orders-value"]
+    assert (machine.version("orders-value", 1).id, machine.highest_id(".")) == (number, number + 1)
+
+
 def test_a_topic_of_another_registry_is_taken_over(tmp_path: Path) -> None:
     file = tmp_path / "records.txt"
     file.write_text("".join(f"{key}\t{value}\n" for key, value in FOREIGN))
@@ -132,3 +148,41 @@ def test_a_topic_of_another_registry_is_taken_over(tmp_path: Path) -> None:
         assert registry.call("GET", "/subjects/old-value/versions/1?deleted=true")["id"] == 7
         assert registry.call("GET", "/config") == {"compatibilityLevel": "FULL"}
         assert registry.register("next-value", '"bytes"') == 43
+
+
+def test_settings_without_versions_and_the_highest_ids_are_exported(tmp_path: Path) -> None:
+    file = tmp_path / "export.txt"
+    with Broker() as first, Broker() as second:
+        registry = RegistryClient(f"{first.http_url}/registry")
+        registry.register(":.shop:orders-value", ORDER)
+        registry.register("gone-value", '"int"')
+        gone = registry.register("gone-value", '["int", "null"]')
+        registry.call("DELETE", "/subjects/gone-value")
+        registry.call("DELETE", "/subjects/gone-value?permanent=true")
+        registry.call("PUT", "/config/:.shop:", {"compatibility": "FULL"})
+        registry.call("PUT", "/mode/:.shop:", {"mode": "READONLY"})
+        registry.call("PUT", "/config/short-value", {"alias": "orders-value"})
+
+        _run("export", str(file), "--http", first.http_url)
+        assert "1 versions imported" in _run("import", str(file), "--http", second.http_url)
+        other = RegistryClient(f"{second.http_url}/registry")
+        assert other.call("GET", "/config/:.shop:") == {"compatibilityLevel": "FULL"}
+        assert other.call("GET", "/mode/:.shop:") == {"mode": "READONLY"}
+        assert other.call("GET", "/config/short-value") == {"alias": "orders-value"}
+        assert other.register("next-value", '"bytes"') == gone + 1
+
+
+def test_a_failed_import_sets_the_modes_back(tmp_path: Path) -> None:
+    file = tmp_path / "records.txt"
+    with file.open("w") as lines:
+        for number, subject, text in ((3, "a-value", '"int"'), (4, "b-value", "no schema")):
+            key = {"keytype": "SCHEMA", "subject": subject, "version": 1, "magic": 1}
+            value = {"subject": subject, "version": 1, "id": number, "schema": text}
+            lines.write(f"{json.dumps(key)}\t{json.dumps(value)}\n")
+    with Broker() as broker:
+        registry = RegistryClient(f"{broker.http_url}/registry")
+        registry.call("PUT", "/mode/b-value", {"mode": "READONLY"})
+        result = CliRunner().invoke(app, ["schema", "import", str(file), "--http", broker.http_url])
+        assert "b-value with the id 4" in str(result.exception)
+        assert registry.call("GET", "/mode/b-value") == {"mode": "READONLY"}
+        assert registry.register("a-value", '"int"') == 3, "a registration is not refused: the mode is READWRITE"

@@ -321,6 +321,16 @@ def test_refused_records_are_counted(broker: Broker, connection: raw_client.Conn
     assert scrape(broker.http_url).value("headrace_topic_schema_refusals_total", topic=topic) == 2
 
 
+def test_the_subject_of_a_topic_may_be_an_alias(
+    broker: Broker, registry: RegistryClient, connection: raw_client.Connection
+) -> None:
+    topic = new_topic(broker, value_schema_validation="id")
+    number = registry.register("meant-value", ORDER)
+    assert produce(connection, topic, [framed(number)]).error_code == Error.invalid_record
+    registry.call("PUT", f"/config/{topic}-value", {"alias": "meant-value"})
+    assert produce(connection, topic, [framed(number)]).error_code == Error.none
+
+
 def test_requests_to_the_registry_and_lookups_are_counted(
     broker: Broker, registry: RegistryClient, connection: raw_client.Connection
 ) -> None:

@@ -22,6 +22,7 @@ EXPECTED = {
         "not registered: 40901",
         "dead letter because of InvalidMessage: ",
     ],
+    "scaled_workers.py": ["2000 pictures to do"],
     "queue_worker.py": [
         "mail to alice at attempt 1",
         "mail to bob at attempt 2",

@@ -264,7 +264,7 @@ def test_a_dead_letter_given_back_without_a_reason_has_no_exception(client: Clie
     queue.send("x")
     queue.receive(wait=_ENOUGH_S)[0].nack()
     letter = client.queue(f"{name}-dead").receive(wait=_ENOUGH_S)[0]
-    assert letter.header("headrace-reason") == "received 1 times without being deleted"
+    assert letter.header("headrace-reason") == "received once without being deleted"
     assert (letter.header("headrace-attempts"), letter.header("headrace-exception-type")) == ("1", None)
 
 

@@ -116,6 +116,24 @@ def test_the_first_schema_is_that_of_the_value_and_later_ones_are_registered_by_
     assert [each.value for each in client.replay(topic, type=wider)] == [wider(1, "tea"), wider(2, "cake", "Bath")]
 
 
+@pytest.mark.parametrize("in_header", [False, True])
+def test_typed_keys(client: Client, topic: str, in_header: bool) -> None:
+    keys = client.schemas.serializer(f"{topic}-key", in_header=in_header)
+    client.publish(topic, OrderStruct(1, "tea"), schema=f"{topic}-value", key=PlainOrder(7, "cup"), key_schema=keys)
+    client.publish(topic, "no key", key_schema=keys)
+    client.publish(topic, "a key without a schema", key=b"7")
+    typed, none, plain = client.replay(topic, type=OrderStruct)
+    assert (typed.value, client.schemas.decode_key(typed, PlainOrder)) == (OrderStruct(1, "tea"), PlainOrder(7, "cup"))
+    assert keys.decode(typed.key, typed.headers, is_key=True)["item"] == "cup"
+    assert (none.key, client.schemas.decode_key(none), plain.key) == (None, None, b"7")
+    assert client.schemas.decode_key(plain, int) == 7, "as JSON"
+    assert {name for name, _ in typed.headers} >= ({"__key_schema_id"} if in_header else set())
+    with pytest.raises(InvalidMessage):
+        client.publish(topic, "x", key={"id": "no number"}, key_schema=keys)
+    with pytest.raises(TypeError, match="key_schema= encodes any value"):
+        client.publish(topic, "x", key=7)
+
+
 def test_a_change_that_breaks_readers_is_refused(client: Client, topic: str) -> None:
     client.schemas.register(topic, Order)
     with pytest.raises(SchemaFailed, match="incompatible") as raised:
@@ -269,6 +287,15 @@ def test_asyncio(served: Broker, topic: str) -> None:
             assert seen == [TEA, TEA]
 
     asyncio.run(run())
+
+
+def test_keys_with_asyncio(served: Broker, topic: str) -> None:
+    async def run() -> Any:
+        async with headrace.aio.Client(served.bootstrap) as client:
+            await client.publish(topic, "tea", key=PlainOrder(7, "cup"), key_schema=f"{topic}-key")
+            return [await client.schemas.decode_key(each, PlainOrder) async for each in client.replay(topic)]
+
+    assert asyncio.run(run()) == [PlainOrder(7, "cup")]
 
 
 def test_a_broker_that_does_not_answer_is_passed_over(served: Broker, topic: str) -> None:

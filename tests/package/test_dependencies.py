@@ -18,6 +18,8 @@ OWN = {"headrace", "pyspark_headrace"}
 FOR_TYPES = {"_typeshed"}
 OF_USERS = {"pytest"}
 """The plugin is imported by pytest alone."""
+OF_PYTHON = {"tzdata"}
+"""Read by zoneinfo where the system has no time zones."""
 MODULES = {"google-re2": "re2", "protobuf": "google", "PyJWT": "jwt"}
 """The module of a requirement, where its name is another."""
 
@@ -42,5 +44,5 @@ def test_requirements_are_what_is_imported() -> None:
     modules = set(imported())
     packages = {name.partition(".")[0] for name in modules} - sys.stdlib_module_names - OWN - FOR_TYPES - OF_USERS
     of_extras = {module for extra in EXTRAS for module in extra.modules + extra.more_modules}
-    assert packages - of_extras == required()
+    assert packages - of_extras == required() - OF_PYTHON
     assert packages >= of_extras - {"pandas"}, "an extra names a module that nothing imports; PySpark imports pandas"

@@ -21,6 +21,7 @@ import pytest
 from botocore.exceptions import ClientError
 from tests.waiting import until
 
+from headrace import Client
 from headrace.pipelines.dead_letters.replay import read_letters
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
@@ -303,6 +304,22 @@ def test_dead_letters_are_counted_by_reason_with_samples(example):
     letters.run()
     reason = dict(letters.samples[0].headers)["headrace-reason"].decode()
     assert letters.found("dead-letters.report")[-1]["letters"] == len(reasons[reason]) + 1
+
+
+def test_readings_are_read_and_alarms_written_by_the_schemas_of_the_registry(spark, tmp_path, cluster):
+    with Client(cluster.bootstrap) as client:
+        data.write(client, "readings")
+        Pipelines(spark, tmp_path, cluster).run("readings", (EXAMPLES / "readings.toml").read_text())
+        found = list(client.replay("readings.alarms", type=dict))
+        assert client.schemas.latest("readings.alarms-value").type == "PROTOBUF"
+    readings = [json.loads(each.value, object_hook=_with_times) for each in data.readings()]
+    alarms = [each for each in readings if each["celsius"] > 28 or each.get("battery", 1) < 0.1]
+    assert {each["sensor"] for each in alarms} > {"s0"}
+    # A field that is null is absent in Protobuf.
+    assert [each.value for each in found] == [
+        {**each, "why": "hot" if each["celsius"] > 28 else "weak battery"} for each in alarms
+    ]
+    assert [each.key for each in found] == [each["sensor"].encode() for each in alarms]
 
 
 def test_the_audit_log_answers_who_was_denied_and_who_changed_what(spark, tmp_path):

@@ -78,7 +78,8 @@ def until(condition: Callable[[], object], what: Callable[[], str]) -> None:
     deadline = time.monotonic() + WAIT_S
     while not condition():
         assert time.monotonic() < deadline, what()
-        time.sleep(0.2)
+        # Each look is a process, which takes from Spark the time in which it would have started.
+        time.sleep(1.0)
 
 
 def test_in_the_background(cli: Cli, new_topic, write: Write, cluster):

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -17,7 +18,7 @@ from headrace.pipelines.values.registry import SchemaRegistry, VersionedSchema
 from headrace.pipelines.values.schemas import WriterSchema
 from headrace.schemas.parsed import parse_any
 from headrace.schemas.payload.codecs import codec_of
-from headrace.schemas.payload.frames import FIRST_MESSAGE, prefix, read_frame
+from headrace.schemas.payload.frames import FIRST_MESSAGE, VALUE_HEADER, header_value, prefix, read_frame
 
 from .running import Pipelines, Write
 
@@ -97,13 +98,19 @@ def test_values_of_three_versions_and_their_dead_letters(pipelines, spark, regis
         }
         if kind == "avro":
             mine[prefix(other) + good[0][5:]] = f"the schema of id {other} cannot be used"
+            # The third of the wire format v1: without a prefix, and its schema is named in a header.
+            guid = UUID(registry._call("GET", f"/subjects/{topic}-value/versions/3")["guid"])
+            body = good.pop()[5:]
+            write(topic, body, headers=[(VALUE_HEADER, header_value(guid))])
+            write(topic, body + b"!", headers=[(VALUE_HEADER, header_value(UUID(int=5)))])
+            bad[body + b"!"] = f"there is no schema of GUID {UUID(int=5)}"
         write(topic, *good, *mine)
         bad |= mine
     sections = "".join(f'[sources.{kind[:4]}]\ntopic = "{topics[kind]}"\nformat = "{kind}"\n' for kind in KINDS)
     selects = " UNION ALL ".join(f"SELECT '{kind}' AS kind, id, amount, note FROM {kind[:4]}" for kind in KINDS)
     book = pipelines.run("versions", f'{sections}[transform]\nsql = "{selects}"\n[sink]\ntable = "rows"\n')
 
-    assert (book.bad, book.dead_letters) == (10, 10)
+    assert (book.bad, book.dead_letters) == (11, 11)
     letters = [each for topic in topics.values() for each in pipelines.messages(f"{topic}.dlq")]
     reasons = {each.payload: each.header("headrace-reason") or "" for each in letters}
     assert reasons.keys() == bad.keys()

@@ -4,6 +4,7 @@ import json
 import logging
 from pathlib import Path
 from typing import Any, ClassVar
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -17,7 +18,8 @@ from headrace.pipelines.values.pinned import FAR_ID, NewSchemaIds
 from headrace.pipelines.values.registry import RegistryUnavailable, SchemaRegistry
 from headrace.pipelines.values.schemas import WriterSchema
 from headrace.pipelines.values.types import SchemaError
-from headrace.schemas.payload.frames import prefix
+from headrace.records.schema import HEADERS
+from headrace.schemas.payload.frames import VALUE_HEADER, SchemaKey, header_value, prefix
 from headrace.wire import Cluster
 
 ID = {"name": "id", "type": "string"}
@@ -108,6 +110,21 @@ def test_a_version_that_cannot_read_what_is_there_is_not_taken(place: Place, cap
     ]
 
 
+def test_behind_a_version_that_is_not_taken_the_one_before_is(place: Place) -> None:
+    first = place.register(ID)
+    running = place.schemas()
+    columns(running)
+    place.registry._call("PUT", f"/config/{place.topic}-value", {"compatibility": "NONE"})
+    second = place.register(ID, AMOUNT)
+    third = place.register(OTHER)
+    running.learn("source", [second])
+    assert columns(running) == columns(place.schemas()) == "`id` STRING, `amount` DOUBLE"
+    running.learn("source", [third])
+    assert columns(running) == "`id` STRING, `amount` DOUBLE"
+    values = prefix(first) + b"\x02a", prefix(second) + b"\x02a" + bytes(8), prefix(third) + b"\x02"
+    assert [each is None for each in reasons(running, *values)] == [True, True, False]
+
+
 def test_an_unknown_id_stays_unknown(place: Place) -> None:
     """Otherwise the query of the dead letters could accept what the sink's has left out."""
     highest = place.register(ID)
@@ -118,13 +135,33 @@ def test_an_unknown_id_stays_unknown(place: Place) -> None:
         assert reasons(schemas, prefix(highest + 1) + b"\x02a") == [f"there is no schema of id {highest + 1}"]
 
 
+def test_guids_in_headers_are_decided_about_once(place: Place) -> None:
+    place.register(ID)
+    guid = UUID(place.registry._call("GET", f"/subjects/{place.topic}-value/versions/1")["guid"])
+    unknown = UUID(int=5)
+    running = place.schemas()
+
+    def judged(schemas: SourceSchemas) -> list[str | None]:
+        decoder = schemas.values("source")
+        assert decoder is not None
+        named = [[{"key": VALUE_HEADER, "value": header_value(each)}] for each in (guid, unknown)]
+        found: list[str | None] = decoder.decode(pa.array([b"\x02a"] * 2), pa.array(named, HEADERS)).reasons.to_pylist()
+        return found
+
+    with pytest.raises(NewSchemaIds, match=f"new schema ids: {unknown}, {guid}"):
+        judged(running)
+    running.learn("source", [guid, unknown])
+    for schemas in (running, place.schemas()):
+        assert judged(schemas) == [None, f"there is no schema of GUID {unknown}"]
+
+
 def test_a_registry_that_is_behind_is_asked_again(place: Place) -> None:
     schema_id = place.register(ID)
 
     class Behind(SchemaRegistry):
-        asked: ClassVar[list[int]] = []
+        asked: ClassVar[list[SchemaKey]] = []
 
-        def by_id(self, schema_id: int) -> WriterSchema | None:
+        def by_id(self, schema_id: SchemaKey) -> WriterSchema | None:
             self.asked.append(schema_id)
             return None if self.asked.count(schema_id) == 1 else super().by_id(schema_id)
 

@@ -7,11 +7,20 @@ from typing import Any
 import pytest
 
 from headrace.cluster import controller, layout
+from headrace.cluster.link_changes import LinkChanges
 from headrace.cluster.membership import Membership
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.store import Compare, Write
+from headrace.mirror import links
+from headrace.mirror.divergence import Fate, Transactions
+from headrace.mirror.divergent_topic import DivergentTopics
+from headrace.mirror.reports import WriteDivergent
+from headrace.mirror.reversals import Reversals
+from headrace.mirror.source_history import SourceHistory
 from headrace.model.ids import NO_LEADER, BrokerId, LeaderEpoch
 from headrace.model.image import ClusterImage, PartitionState
+from headrace.model.links import Parting
+from headrace.records.batch import check_batch, iter_headers
 from headrace.replication.copier import ReplicaCopier
 from headrace.replication.follower import Fetched
 from headrace.replication.leader import Leading, Proposal
@@ -163,6 +172,101 @@ def write_without_comparing(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Metadata, "commit", commit_anyhow)
 
+
+def know_producers_of_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The producers of a mirror are still known after its promotion."""
+    monkeypatch.setattr(Producers, "reset", lambda self: None)
+
+
+def promote_in_the_same_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leader epochs are not raised by a promotion."""
+
+    async def leave(self: LinkChanges, topic_id: object, epoch: int) -> None: ...
+
+    monkeypatch.setattr(LinkChanges, "_raise_epochs", leave)
+
+
+def promote_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A promotion does not wait for what is not copied yet."""
+
+    async def behind_source(*_: object) -> str:
+        return ""
+
+    monkeypatch.setattr(links, "is_copied", lambda *_, **__: True)
+    monkeypatch.setattr(links, "behind_source", behind_source)
+
+
+def mirror_with_own_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mirrored batches get the leader epoch of this cluster."""
+    append = Partition.append_mirrored
+
+    def stamp(self: Partition, batches: Any) -> None:
+        own = bytearray(batches)
+        for at, _ in iter_headers(bytes(own)):
+            own[at + 12 : at + 16] = int(self.leader_epoch).to_bytes(4, "big")
+        append(self, memoryview(own))
+
+    monkeypatch.setattr(Partition, "append_mirrored", stamp)
+
+
+def truncate_before_setting_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reversed partition is truncated as soon as it is known where it parts."""
+    monkeypatch.setattr(Parting, "is_complete", property(lambda self: True))
+
+
+def set_aside_without_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is appended to the divergent topic counts before other replicas have it."""
+
+    async def serve(self: DivergentTopics, call: WriteDivergent) -> None:
+        partition = self._partitions.by_id(call.topic_id, call.partition)
+        partition.append(call.batch, check_batch(call.batch))
+
+    monkeypatch.setattr(DivergentTopics, "serve", serve)
+
+
+def note_before_setting_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The progress of a reversal is noted before the records are appended: a crash in between skips them."""
+    read = Reversals._read
+
+    async def read_and_note(self: Reversals, partition: Partition, parting: Parting, *args: Any, **kw: Any) -> Any:
+        chunk = await read(self, partition, parting, *args, **kw)
+        if chunk.records:
+            await self._save(self._reversing(partition.topic_id), chunk.parting, is_current=lambda: True)
+        return chunk
+
+    monkeypatch.setattr(Reversals, "_read", read_and_note)
+
+
+def part_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A former source believes that the new one has everything of it."""
+
+    async def parting(self: SourceHistory, partition: Partition, promoted_epoch: int, end: int) -> int:
+        return end
+
+    monkeypatch.setattr(SourceHistory, "parting", parting)
+
+
+def set_aside_what_was_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records of transactions that did not commit are set aside as well."""
+    monkeypatch.setattr(Transactions, "fate", lambda self, header: Fate.COMMITTED)
+
+
+LINK_PLANTS: dict[str, tuple[Plant, str]] = {
+    "know producers of the source": (know_producers_of_the_source, "4|11"),
+    "promote in the same epoch": (promote_in_the_same_epoch, "2|94"),
+    "promote at once": (promote_at_once, "1"),
+    "mirror with own epochs": (mirror_with_own_epochs, "5"),
+}
+"""As `PLANTS`, for runs with two clusters and a link."""
+
+REVERSAL_PLANTS: dict[str, tuple[Plant, str]] = {
+    "truncate before setting aside": (truncate_before_setting_aside, "1"),
+    "set aside without commit": (set_aside_without_commit, "1"),
+    "note before setting aside": (note_before_setting_aside, "1"),
+    "part at the end": (part_at_the_end, "95"),
+    "set aside what was aborted": (set_aside_what_was_aborted, "95"),
+}
+"""The same for runs in which the former source is reversed."""
 
 PLANTS: dict[str, tuple[Plant, str]] = {
     "commit at the fastest": (commit_at_the_fastest, "1|11"),

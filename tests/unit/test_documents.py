@@ -49,7 +49,7 @@ def test_what_blocks_need_is_what_make_test_installs() -> None:
 
 def test_few_blocks_are_not_run() -> None:
     """A page cannot be listed as a whole without anybody noticing."""
-    assert sum(map(len, NOT_RUN.values())) <= 12
+    assert sum(map(len, NOT_RUN.values())) <= 14
     assert sum(len(lines) for page, lines in NOT_RUN.items() if page in ("README.md", "docs/quickstart.md")) <= 4
 
 

@@ -46,6 +46,10 @@ def _record(route: AdminRoute, request: AdminRequest, code: str, value: Any) -> 
         kind, name = "USER", user
     elif route.needs.is_of_subject:
         kind, name = "SUBJECT", clip(request.parameters["subject"])
+    elif link := request.parameters.get("link") or _created_link(route, value):
+        kind, name = "LINK", link
+    elif route.path.startswith("/mirrors/"):
+        kind, name = "TOPIC", request.parameters["topic"]
     request.services.security.audit.changed(
         request.subject,
         "",
@@ -56,3 +60,8 @@ def _record(route: AdminRoute, request: AdminRequest, code: str, value: Any) -> 
         error=code,
         details={"key": clip(str(key_id))} if key_id else None,
     )
+
+
+def _created_link(route: AdminRoute, value: Any) -> str:
+    """The name of the link that was created, which is in the body of the request; empty if none was."""
+    return str(getattr(value, "name", "")) if route.path == "/links" else ""

@@ -18,7 +18,6 @@ from headrace.admin.kafka_requests import (
     GROUP,
     LATEST,
     Partition,
-    by_topic,
     coordinated,
     list_offsets,
     patiently,
@@ -27,8 +26,10 @@ from headrace.admin.kafka_requests import (
 from headrace.admin.messages import parse_time
 from headrace.admin.routes import AdminRequest
 from headrace.groups.offset_reset import Bounds, OffsetMove, ResetTarget, new_offset
+from headrace.model.ids import by_topic
 from headrace.monitor.snapshots import GroupDetail
 from headrace.protocol.codec import make
+from headrace.protocol.group_offsets import alter_share_offsets, offset_commit
 
 MAX_PARTITIONS = 10_000
 _OFFSET_COMMIT, _OFFSET_FETCH = 8, 9
@@ -153,51 +154,18 @@ async def _write(request: AdminRequest, name: str, moves: list[OffsetMove], *, i
 
 
 async def _commit(request: AdminRequest, name: str, offsets: dict[Partition, int]) -> None:
-    def build(schema: ModuleType) -> Any:
-        topics: tuple[Any, ...] = tuple(
-            make(
-                schema.OffsetCommitRequestTopic,
-                name=topic,
-                partitions=tuple(
-                    make(
-                        schema.OffsetCommitRequestPartition,
-                        partition_index=index,
-                        committed_offset=offsets[topic, index],
-                        committed_metadata="",
-                    )
-                    for index in indexes
-                ),
-            )
-            for topic, indexes in by_topic(offsets).items()
-        )
-        return make(schema.OffsetCommitRequest, group_id=name, member_id="", topics=topics)
-
-    answer = await coordinated(request, GROUP, name, _OFFSET_COMMIT, 7, build)
+    answer = await coordinated(
+        request, GROUP, name, _OFFSET_COMMIT, 7, lambda schema: offset_commit(schema, name, offsets)
+    )
     for topic in answer.topics:
         for part in topic.partitions:
             check_kafka(part.error_code)
 
 
 async def _alter_share(request: AdminRequest, name: str, offsets: dict[Partition, int]) -> None:
-    def build(schema: ModuleType) -> Any:
-        topics: tuple[Any, ...] = tuple(
-            make(
-                schema.AlterShareGroupOffsetsRequestTopic,
-                topic_name=topic,
-                partitions=tuple(
-                    make(
-                        schema.AlterShareGroupOffsetsRequestPartition,
-                        partition_index=index,
-                        start_offset=offsets[topic, index],
-                    )
-                    for index in indexes
-                ),
-            )
-            for topic, indexes in by_topic(offsets).items()
-        )
-        return make(schema.AlterShareGroupOffsetsRequest, group_id=name, topics=topics)
-
-    answer = await coordinated(request, GROUP, name, _ALTER_SHARE_OFFSETS, 0, build)
+    answer = await coordinated(
+        request, GROUP, name, _ALTER_SHARE_OFFSETS, 0, lambda schema: alter_share_offsets(schema, name, offsets)
+    )
     check_kafka(answer.error_code, answer.error_message)
     for topic in answer.responses:
         for part in topic.partitions:

@@ -5,7 +5,7 @@ A request that meets a change of leader is repeated for at most `PATIENCE_S`, so
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 from headrace.admin.errors import AdminError, check_kafka, kafka_error
 from headrace.admin.routes import AdminRequest
 from headrace.model.errors import NotLeader, PeerUnavailable
-from headrace.model.ids import NO_LEADER, TopicName
+from headrace.model.ids import NO_LEADER, TopicName, by_topic
 from headrace.model.image import TopicImage
 from headrace.protocol.client_codec import request_schema
 from headrace.protocol.codec import make
@@ -149,13 +149,6 @@ async def _offsets_of(
         for part in topic.partitions:
             check_kafka(part.error_code)
             found[str(topic.name), int(part.partition_index)] = OffsetFound(int(part.offset), int(part.timestamp))
-    return found
-
-
-def by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
-    found: defaultdict[str, list[int]] = defaultdict(list)
-    for topic, index in partitions:
-        found[topic].append(index)
     return found
 
 

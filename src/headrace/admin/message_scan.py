@@ -7,7 +7,7 @@ out. Batches are decoded in a thread, and a few scans run on a broker at a time 
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from headrace.admin.kafka_requests import FetchedPart, fetch
@@ -77,21 +77,27 @@ class Scan:
     budget: ScanBudget = field(default_factory=new_budget)
     scanned: int = 0
 
-    # -- forwards
-
-    async def forward(self, limit: int) -> list[Found]:
-        """The next messages of each partition, in turns."""
+    async def _in_turns(
+        self, limit: int, read: Callable[[int, int], Awaitable[list[Record]]], has_more: Callable[[int, int], bool]
+    ) -> list[Found]:
+        """Read an even share of each partition that has more from its position on, until there are enough."""
         found: list[Found] = []
         while len(found) < limit and not self.budget.is_spent:
-            active = [index for index, at in self.positions.items() if at < self.bounds[index].end]
+            active = [index for index, at in self.positions.items() if has_more(index, at)]
             if not active:
                 break
             for index in active:
                 share = -(-(limit - len(found)) // len(active))
                 if share <= 0 or self.budget.is_spent:
                     break
-                found += [(index, record) for record in await self._forward_once(index, share)]
+                found += [(index, record) for record in await read(index, share)]
         return found
+
+    # -- forwards
+
+    async def forward(self, limit: int) -> list[Found]:
+        """The next messages of each partition, in turns."""
+        return await self._in_turns(limit, self._forward_once, lambda index, at: at < self.bounds[index].end)
 
     async def _forward_once(self, index: int, most: int) -> list[Record]:
         at, end = self.positions[index], self.bounds[index].end
@@ -117,17 +123,7 @@ class Scan:
 
     async def backward(self, limit: int) -> list[Found]:
         """The latest messages before the positions, of all partitions evenly."""
-        found: list[Found] = []
-        while len(found) < limit and not self.budget.is_spent:
-            active = [index for index, at in self.positions.items() if at > self.bounds[index].start]
-            if not active:
-                break
-            for index in active:
-                share = -(-(limit - len(found)) // len(active))
-                if share <= 0 or self.budget.is_spent:
-                    break
-                found += [(index, record) for record in await self._backward_once(index, share)]
-        return found
+        return await self._in_turns(limit, self._backward_once, lambda index, at: at > self.bounds[index].start)
 
     async def _backward_once(self, index: int, most: int) -> list[Record]:
         before, start = self.positions[index], self.bounds[index].start

@@ -9,7 +9,7 @@ from headrace.monitor.quota_use import QuotaUseStat
 
 class QuotaEntry(msgspec.Struct, frozen=True):
     entity: dict[str, str | None]
-    """By type (user, client-id, client-id-prefix or ip); null is the default."""
+    """By type (user, client-id, client-id-prefix, ip, queue, access-key or topic-prefix); null is the default."""
     quotas: dict[str, float]
 
 
@@ -21,16 +21,18 @@ class QuotaUseEntry(msgspec.Struct, frozen=True):
     """Empty: whatever the client id."""
     is_prefix: bool
     used: float
-    """Each second, of all brokers together; percent of an event loop for request_percentage."""
+    """Each second, of all brokers together; percent of an event loop for request_percentage, bytes for stored_bytes."""
     limit: float | None
-    """Of each broker; null without a quota."""
+    """Of each broker, or of all brokers together if `parts` has any; null without a quota."""
     most_used: float
     """On the broker where it uses the most."""
     share: float
-    """The part of its limit that it uses there; 0 without a quota."""
+    """The part of its limit that it uses, there or on all brokers together; 0 without a quota."""
     throttled_count: int
     throttled_ms: int
     brokers: list[int]
+    parts: dict[int, float]
+    """The part of the limit that each broker has now, if they share it (quota.scope = cluster; stored_bytes)."""
 
 
 def _entry(found: QuotaUseStat) -> QuotaUseEntry:

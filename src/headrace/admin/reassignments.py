@@ -7,8 +7,9 @@ import msgspec
 from msgspec import Meta
 
 from headrace.admin.errors import check_kafka
-from headrace.admin.kafka_requests import ask, by_topic, topic_image
+from headrace.admin.kafka_requests import ask, topic_image
 from headrace.admin.routes import ALTER_CLUSTER, DESCRIBE_CLUSTER, AdminReply, AdminRequest, route
+from headrace.model.ids import by_topic
 from headrace.protocol.codec import make
 from headrace.protocol.units import from_ms
 

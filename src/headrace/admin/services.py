@@ -12,6 +12,7 @@ from headrace.admin.sessions import SessionStore
 from headrace.admin.streams import OpenStreams
 from headrace.cluster.access import AccessControl
 from headrace.cluster.metadata import Metadata
+from headrace.mirror.links import Links
 from headrace.monitor.health.service import HealthService
 from headrace.monitor.monitor import Monitor
 from headrace.monitor.pipelines.service import PipelineReports
@@ -41,6 +42,7 @@ class AdminServices:
     queue_access: QueuePermissions
     pipelines: PipelineReports
     registry: RegistryService
+    links: Links
     sessions: SessionStore
     decoders: SchemaDecoders
     """Decode messages that have a schema."""

@@ -52,7 +52,6 @@ _CODES = {
     40405: (409, "not_deleted_first"),
     40406: (409, "deleted_already"),
     40407: (409, "not_deleted_first"),
-    40408: (404, "no_own_level"),
     40901: (409, "incompatible_schema"),
     42201: (400, "invalid_schema"),
     42202: (400, "invalid_version"),
@@ -241,10 +240,7 @@ def _diff(before: VersionText, after: VersionText) -> SchemaDiff:
 async def set_compatibility(request: AdminRequest) -> AdminReply:
     """Set the level of compatibility of a subject, or with null let it have the global one."""
     level, subject = request.read(CompatibilityBody).level, request.parameters["subject"]
-    if level is None:
-        await _ask(request, dict[str, Any], "DELETE", "config", subject)
-    else:
-        await _ask(request, dict[str, Any], "PUT", "config", subject, body={"compatibility": level})
+    await _ask(request, dict[str, Any], "PUT", "config", subject, body={"compatibility": level})
     return AdminReply(None)
 
 

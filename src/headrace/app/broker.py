@@ -8,7 +8,6 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -29,12 +28,14 @@ from headrace.app.broker_security import (
     start_authentication,
     tls_files,
 )
+from headrace.app.disk_watch import watch_disk
 from headrace.app.http.doors import HttpDoors
 from headrace.app.http.exchange import AsgiApp
 from headrace.app.http.probes import HEALTH_PATH, READY_PATH, Probes
 from headrace.app.http.server import HttpServer
 from headrace.app.metrics import BrokerMetrics
-from headrace.app.node import Node, NodeDependencies
+from headrace.app.node import Node
+from headrace.app.node_dependencies import NodeDependencies, thread_pool
 from headrace.app.queue_permissions import SqsPermissions
 from headrace.app.readiness import Readiness
 from headrace.app.secured_home import RunningBroker, forget_running, write_running
@@ -82,6 +83,8 @@ class BrokerApp:
         self._undo = AsyncExitStack()
         self._bound: Mapping[str, Endpoint] = {}
         self._http_endpoint: Endpoint | None = None
+        self._registry_port = 0
+        self._registry_error = ""
         self._data_dir: DataDir | None = None
         self._tls: ReloadingTls | None = None
         self._services: Services | None = None
@@ -159,13 +162,13 @@ class BrokerApp:
         home = await open_home(settings, self._disk, self._clock)
         undo.push_async_callback(home.close)
         self._data_dir = home.data_dir
-        workers = ThreadPoolExecutor(settings.background_threads, thread_name_prefix="worker")
+        workers = thread_pool(settings.background_threads, "worker")
         undo.callback(workers.shutdown)
         dependencies = NodeDependencies(
             clock=self._clock,
             disk=self._disk,
             workers=workers,
-            make_pool=lambda threads, name: ThreadPoolExecutor(threads, thread_name_prefix=name),
+            make_pool=thread_pool,
             make_flusher=lambda failed: Flusher(threads=settings.background_threads, on_failed=failed),
             transport=self._peer_transport(),
             random=Random(),
@@ -199,10 +202,15 @@ class BrokerApp:
         server = self._metrics.kafka_server = KafkaServer(services, self._tls)
         health.source.is_budget_used_up = lambda: server.budget.waiting_count > 0
         services.monitor.set_connected(server.peers)
+        health.source.disk_pressure = services.quotas.disk
+        watching = asyncio.get_running_loop().create_task(
+            watch_disk(Path(self.settings.data_dir), services.quotas, services.metadata, services.workers), name="disk"
+        )
+        undo.callback(watching.cancel)
         bound = self._bound = await server.start()
         undo.push_async_callback(server.stop, self.settings.shutdown_timeout_ms / 1000)
         undo.push_async_callback(http.aclose)
-        self._warn_if_http_moved()
+        self._report_taken_ports()
         self._write_running(undo)
         return bound
 
@@ -213,7 +221,14 @@ class BrokerApp:
         listeners = {name: f"{protocols[name]}://{endpoint}" for name, endpoint in self._bound.items()}
         write_running(
             data_dir,
-            RunningBroker(os.getpid(), settings.broker_id, listeners, self.http_url, bool(settings.etcd_endpoints)),
+            RunningBroker(
+                os.getpid(),
+                settings.broker_id,
+                listeners,
+                self.http_url,
+                bool(settings.etcd_endpoints),
+                self._registry_port,
+            ),
         )
         undo.callback(forget_running, data_dir)
 
@@ -253,11 +268,11 @@ class BrokerApp:
         context = self._tls.server_context(alpn=ALPN_HTTP) if self._tls and settings.registry_uses_tls else None
         server = HttpServer(settings, self._registry_door(services, ""), context)
         try:
-            await server.start(address, may_move=False)
+            self._registry_port = (await server.start(address, may_move=False)).port
         except StartupError as error:
             if settings.registry_listen:
                 raise
-            log.info("the schema registry has no port of its own, and is under %s: %s", REGISTRY_PREFIX, error)
+            self._registry_error = str(error)
             return
         undo.push_async_callback(server.stop, settings.shutdown_timeout_ms / 1000)
 
@@ -278,11 +293,15 @@ class BrokerApp:
             lambda: metadata.settings.connection_failed_authentication_delay_ms,
         )
 
-    def _warn_if_http_moved(self) -> None:
-        """Warn after the Kafka listener is bound: a second broker on the same port reports that conflict only."""
+    def _report_taken_ports(self) -> None:
+        """Called after the Kafka listener is bound: a second broker on the same port reports that conflict only."""
         asked, bound = self.settings.http_address, self._http_endpoint
         if asked is not None and bound is not None and asked.port not in (0, bound.port):
             log.warning("%s is in use: queues are served on %s; choose an address with --http-listen", asked, bound)
+        if self._registry_error:
+            log.info(
+                "the schema registry has no port of its own, and is under %s: %s", REGISTRY_PREFIX, self._registry_error
+            )
 
     def _admin_services(self, services: Services, health: HealthService) -> AdminServices:
         metadata = services.metadata
@@ -299,6 +318,7 @@ class BrokerApp:
             SqsPermissions(self._queue_access(services), services.queues),
             services.pipelines,
             services.registry,
+            services.links,
             SessionStore(
                 services.clock.monotonic_ms,
                 services.security.user,
@@ -326,7 +346,8 @@ class BrokerApp:
         )
         login = self._basic_login(services)
         meter = self._metrics.actions if settings.metrics_enable else None
-        endpoint = SqsEndpoint(realm, keys, BodyBudget(settings.queued_max_request_bytes), login, meter=meter)
+        bodies, rates = BodyBudget(settings.queued_max_request_bytes), services.quotas.queues
+        endpoint = SqsEndpoint(realm, keys, bodies, login, meter=meter, rates=rates)
         # After `services.security`, which has subscribed before.
         metadata.subscribe(lambda _, __: endpoint.recheck())
         return endpoint

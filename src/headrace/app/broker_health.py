@@ -28,6 +28,7 @@ def start_health(
             clock=services.clock,
             membership=node.membership,
             failure=lambda: node.failure,
+            locked_topics=lambda: [] if node.ciphers is None else node.ciphers.locked_topics(),
         )
     )
     if tls is not None:

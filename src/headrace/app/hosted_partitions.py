@@ -126,10 +126,12 @@ class HostedPartitions:
                 for name, topic in new.topics.items()
                 if old.topics.get(name) is not topic
                 or old.data_keys.get(topic.topic_id) is not new.data_keys.get(topic.topic_id)
+                or old.mirrors.get(topic.topic_id) is not new.mirrors.get(topic.topic_id)
             ]
             # First: a partition that leads now encrypts its first batch already.
             self._set_ciphers(new, changed)
             self._update_roles(new, changed)
+            self._set_mirrors(new, changed)
             for name, topic in old.topics.items():
                 now = new.topics.get(name)
                 if now is None or now.topic_id != topic.topic_id:
@@ -169,6 +171,7 @@ class HostedPartitions:
     def _update_roles(self, image: ClusterImage, changed: Iterable[TopicImage]) -> None:
         cluster = self._cluster
         if cluster is None:
+            self._update_epochs(changed)
             return
         me = image.brokers.get(self._own_id)
         serves = me is not None and me.is_alive and me.epoch == cluster.epoch() and me.state is not BrokerState.STARTING
@@ -198,6 +201,22 @@ class HostedPartitions:
             self._drop_damaged(partition)
             is_throttled = self._own_id in state.adding and self._own_id not in state.isr
             cluster.fetchers.follow(partition, state.leader, is_throttled=is_throttled)
+
+    def _update_epochs(self, changed: Iterable[TopicImage]) -> None:
+        """Apply new leader epochs on a single node. It leads everything: only links raise them."""
+        for topic in changed:
+            for partition in self._partitions.of_topic(topic.name):
+                if partition.topic_id == topic.topic_id and partition.index < len(topic.partitions):
+                    state = topic.partitions[partition.index]
+                    if state.leader_epoch > partition.leader_epoch:
+                        self._partitions.lead(partition, state, 0)
+
+    def _set_mirrors(self, image: ClusterImage, changed: Iterable[TopicImage]) -> None:
+        """Apply mirror records, after the roles: a promoted partition is completed in its new leader epoch."""
+        for topic in changed:
+            for partition in self._partitions.of_topic(topic.name):
+                if partition.topic_id == topic.topic_id:
+                    partition.set_mirror(image.mirrors.get(topic.topic_id))
 
     async def _refresh_roles(self) -> None:
         async with self._changing:
@@ -321,6 +340,8 @@ class HostedPartitions:
             broker_id=self._own_id,
             high_watermark=None if self._cluster is None else self._logs.high_watermark_of(_name(topic, index)),
         )
+        # First: a mirror is never writable for a moment.
+        partition.set_mirror(self._metadata.image.mirrors.get(topic.topic_id))
         self._partitions.add(partition)
         if self._cluster is not None:
             partition.on_joinable = self._cluster.on_joinable
@@ -343,7 +364,9 @@ class HostedPartitions:
                     self._ciphers.apply(image, topic, settings, partition.index, partition.log)
 
     def _wanted(self, topic: TopicImage, index: int, settings: TopicSettings) -> WantedPartition:
-        is_replicated = self._cluster is not None and len(topic.partitions[index].replicas) > 1
+        mirror = self._metadata.image.mirrors.get(topic.topic_id)
+        is_copy = mirror is not None and mirror.is_copy
+        is_replicated = is_copy or (self._cluster is not None and len(topic.partitions[index].replicas) > 1)
         return WantedPartition(topic.topic_id, settings, is_replicated)
 
     def _is_mine(self, state: PartitionState) -> bool:
@@ -396,6 +419,8 @@ class HostedPartitions:
                     _log.info("%s was moved to other brokers", partition)
                     self._close(partition, NotLeader(f"{partition} was moved to other brokers"))
                     await self._delete_folder(_name(topic, partition.index), topic.topic_id)
+            if not self._partitions.of_topic(topic.name):
+                self._ciphers.forget(topic.topic_id)
 
     async def _remove_stray_replicas(self, image: ClusterImage) -> None:
         """Like `_remove_replicas`, for reassignments while this broker was down."""

@@ -18,6 +18,7 @@ from headrace.monitor.collectors.cluster import cluster_collector
 from headrace.monitor.collectors.groups import group_collector
 from headrace.monitor.collectors.health import health_collector
 from headrace.monitor.collectors.limits import OmittedSeries, omitted_collector
+from headrace.monitor.collectors.links import link_collector
 from headrace.monitor.collectors.listeners import ListenerCounts, listener_collector
 from headrace.monitor.collectors.partitions import partition_collector
 from headrace.monitor.collectors.pipelines import pipeline_collector
@@ -124,6 +125,7 @@ class BrokerMetrics:
         yield "groups", group_collector(monitor, lambda: metadata.settings, omitted)
         yield "queues", queue_collector(monitor, services.queues, lambda: metadata.settings.metrics_queue_max, omitted)
         yield "quotas", quota_collector(services.quotas)
+        yield "links", link_collector(services.links, metadata, services.clock)
         yield "transactions", transaction_collector(services.transactions, services.clock)
         yield "schemas", schema_collector(services.registry)
 
@@ -157,4 +159,6 @@ class BrokerMetrics:
             requests_in_flight=0 if kafka is None else kafka.requests_in_flight,
             memory=memory,
             waiting_for_memory=0 if kafka is None else kafka.budget.waiting_count,
+            in_line=0 if kafka is None else kafka.line.waiting_count,
+            line_waits=0 if kafka is None else kafka.line.waits,
         )

@@ -39,6 +39,8 @@ class RunningBroker(msgspec.Struct, frozen=True):
     """PROTOCOL://HOST:PORT by name, as bound."""
     http: str
     is_in_cluster: bool
+    registry_port: int = 0
+    """The port of the registry's own listener; 0 if it has none."""
 
 
 def write_initial_access(folder: Path, access: InitialAccess) -> None:

@@ -24,6 +24,8 @@ class TopicCiphers:
         self._recent = RecentBatches(cache_bytes)
         self._unwrapped: dict[UUID, tuple[TopicDataKeys | None, UnwrappedKeys]] = {}
         self._noted: dict[UUID, str] = {}
+        self._locked: dict[UUID, str] = {}
+        """The names of topics whose data keys cannot be unwrapped."""
 
     def apply(self, image: ClusterImage, topic: TopicImage, settings: TopicSettings, index: int, log: Log) -> None:
         """Set the log's cipher. It stays the same object while keys and settings do; a topic that is not encrypted and
@@ -45,10 +47,15 @@ class TopicCiphers:
             log.cipher.drop_recent()
         log.cipher = cipher
 
+    def locked_topics(self) -> list[str]:
+        """The topics of this broker that can neither be read nor written, for want of the master key of their keys."""
+        return sorted(self._locked.values())
+
     def forget(self, topic_id: UUID) -> None:
-        """The topic was deleted."""
+        """The topic was deleted, or moved to other brokers."""
         self._unwrapped.pop(topic_id, None)
         self._noted.pop(topic_id, None)
+        self._locked.pop(topic_id, None)
 
     def _keys(self, topic: TopicImage, stored: TopicDataKeys | None) -> UnwrappedKeys:
         known = self._unwrapped.get(topic.topic_id)
@@ -64,6 +71,10 @@ class TopicCiphers:
         return keys
 
     def _note(self, topic: TopicImage, keys: UnwrappedKeys) -> None:
+        if keys.problem and keys.current is None and not keys.is_shredded:
+            self._locked[topic.topic_id] = topic.name
+        else:
+            self._locked.pop(topic.topic_id, None)
         if keys.problem and self._noted.get(topic.topic_id) != keys.problem:
             level = logging.WARNING if keys.is_shredded or keys.current is not None else logging.ERROR
             _log.log(level, "the topic %s %s", topic.name, keys.problem)

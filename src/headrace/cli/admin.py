@@ -1,5 +1,6 @@
 """Requests of the commands to a broker through librdkafka's admin client, with every error in words."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -16,6 +17,9 @@ from headrace.config.credentials import Credentials
 from headrace.model.image import Endpoint
 
 REQUEST_TIMEOUT_S = 30.0
+_LEADER_WAIT_S = 10.0
+_LEADER_RETRY_S = 0.1
+_LEADER_AWAY = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
 T = TypeVar("T")
 
@@ -95,12 +99,24 @@ class Admin:
         return sorted(found.partitions)
 
     def offsets(self, topic: str, partitions: Iterable[int], spec: OffsetSpec) -> dict[int, int]:
-        """The offset that `spec` resolves to, by partition; -1 where no record is that recent."""
+        """The offset that `spec` resolves to, by partition; -1 where no record is that recent.
+
+        A partition whose leader has just changed, or was just elected, is asked for again.
+        """
         wanted = {TopicPartition(topic, partition): spec for partition in partitions}
         if not wanted:
             return {}
-        futures = self.call(self.admin.list_offsets, wanted, request_timeout=REQUEST_TIMEOUT_S)
-        return {where.partition: self.wait(future).offset for where, future in futures.items()}
+        end_s = time.monotonic() + _LEADER_WAIT_S
+        while True:
+            futures = self.call(self.admin.list_offsets, wanted, request_timeout=REQUEST_TIMEOUT_S)
+            failures = [self.call(each.exception, REQUEST_TIMEOUT_S + 5) for each in futures.values()]
+            if not any(map(_is_leader_away, failures)) or time.monotonic() > end_s:
+                return {where.partition: self.wait(future).offset for where, future in futures.items()}
+            time.sleep(_LEADER_RETRY_S)
+
+
+def _is_leader_away(failure: BaseException | None) -> bool:
+    return isinstance(failure, KafkaException) and failure.args[0].code() in _LEADER_AWAY
 
 
 def explain(error: KafkaError, bootstrap: str, *, reading: str | None = None) -> str:

@@ -18,13 +18,14 @@ _LOGIN = "; set HEADRACE_USER and HEADRACE_PASSWORD, or give --profile"
 class HttpApi:
     """The HTTP API of a cluster, at `http` or at the address that a broker says."""
 
-    def __init__(self, bootstrap: str, http: str, prefix: str = PREFIX) -> None:
+    def __init__(self, bootstrap: str, http: str, prefix: str = PREFIX, timeout_s: float = 30.0) -> None:
+        """`timeout_s` is how long an answer may take."""
         if http:
             check_http_reachable(http)
         url = http.split(",")[0].strip() or discovered_url(bootstrap)
         self._credentials = resolve_credentials()
         try:
-            self._api = JsonApi(url, self._credentials, prefix=prefix)
+            self._api = JsonApi(url, self._credentials, timeout_s, prefix)
         except InvalidApiAddress as error:
             raise BadArgument(str(error)) from None
         except ClientError as error:
@@ -42,6 +43,9 @@ class HttpApi:
 
     def put(self, path: str, value: Mapping[str, Any]) -> Any:
         return self._call("PUT", path, value)
+
+    def patch(self, path: str, value: Mapping[str, Any]) -> Any:
+        return self._call("PATCH", path, value)
 
     def delete(self, path: str) -> None:
         self._call("DELETE", path)

@@ -6,79 +6,85 @@ the client library, tables and progress bars are loaded by the commands that use
 Exit codes: 0 done; 1 the command failed (the broker refused, a check found something); 2 it could not start as asked.
 """
 
+import gc
+import os
 import sys
+from collections.abc import Iterable
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
-from headrace.cli.acl.commands import acl_app
-from headrace.cli.audit.commands import audit_app
-from headrace.cli.bench.commands import bench
-from headrace.cli.cert.commands import cert_app
-from headrace.cli.clients.commands import clients_app
-from headrace.cli.cluster.commands import cluster_app
-from headrace.cli.consume.commands import consume
-from headrace.cli.demo.commands import demo
-from headrace.cli.doctor.commands import doctor
 from headrace.cli.errors import CommandFailed
 from headrace.cli.formats import offer_both
-from headrace.cli.group.commands import group_app
-from headrace.cli.health.commands import health
-from headrace.cli.log.commands import log_app
-from headrace.cli.pipeline.archive_commands import archive, replay
-from headrace.cli.pipeline.commands import pipeline_app
-from headrace.cli.probe.commands import probe
-from headrace.cli.produce.commands import produce
 from headrace.cli.profile import ProfileOption, offer_profile
-from headrace.cli.queue.commands import queue_app
-from headrace.cli.quota.commands import quota_app
-from headrace.cli.schema.commands import schema_app
-from headrace.cli.secure.commands import secure
-from headrace.cli.serve.commands import serve
-from headrace.cli.top.commands import top
-from headrace.cli.topic.commands import topic_app
-from headrace.cli.txn.commands import txn_app
-from headrace.cli.user.commands import user_app
 from headrace.model.errors import HeadraceError
 from headrace.model.extras import missing_extra
 
-app = typer.Typer(
-    name="headrace",
-    help="A durable message queue that any Kafka client can use.",
-    epilog="Start with: headrace serve - then, in another terminal: echo hello | headrace produce greetings",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command()(serve)
-app.add_typer(cluster_app, name="cluster")
-app.add_typer(topic_app, name="topic")
-app.command()(produce)
-app.command()(consume)
-app.add_typer(group_app, name="group")
-app.add_typer(queue_app, name="queue")
-app.add_typer(schema_app, name="schema")
-app.add_typer(txn_app, name="txn")
-app.add_typer(log_app, name="log")
-app.command()(secure)
-app.add_typer(cert_app, name="cert")
-app.add_typer(user_app, name="user")
-app.add_typer(acl_app, name="acl")
-app.add_typer(quota_app, name="quota")
-app.add_typer(audit_app, name="audit")
-app.add_typer(clients_app, name="clients")
-app.add_typer(pipeline_app, name="pipeline")
-pipeline_app.command()(archive)
-pipeline_app.command()(replay)
-app.command()(demo)
-app.command()(bench)
-app.command()(health)
-app.command()(top)
-app.command()(probe)
-app.command()(doctor)
-offer_both(app)
-offer_profile(app)
+_COMMANDS = {
+    "serve": "serve.commands:serve",
+    "cluster": "cluster.commands:cluster_app",
+    "topic": "topic.commands:topic_app",
+    "produce": "produce.commands:produce",
+    "consume": "consume.commands:consume",
+    "group": "group.commands:group_app",
+    "queue": "queue.commands:queue_app",
+    "schedule": "schedule.commands:schedule_app",
+    "schema": "schema.commands:schema_app",
+    "txn": "txn.commands:txn_app",
+    "log": "log.commands:log_app",
+    "secure": "secure.commands:secure",
+    "cert": "cert.commands:cert_app",
+    "user": "user.commands:user_app",
+    "acl": "acl.commands:acl_app",
+    "quota": "quota.commands:quota_app",
+    "link": "link.commands:link_app",
+    "audit": "audit.commands:audit_app",
+    "clients": "clients.commands:clients_app",
+    "work": "work.commands:work",
+    "pipeline": "pipeline.commands:pipeline_app",
+    "demo": "demo.commands:demo",
+    "bench": "bench.commands:bench",
+    "health": "health.commands:health",
+    "top": "top.commands:top",
+    "probe": "probe.commands:probe",
+    "doctor": "doctor.commands:doctor",
+}
+"""Where each command is, or each group of them, below `headrace.cli`, in the order of the help."""
+_GC_THRESHOLD = 50_000
+"""Modules are objects by the hundred thousand that all stay: looking for garbage among them is a fifth of a start."""
+
+
+def command_line(names: Iterable[str] = _COMMANDS) -> typer.Typer:
+    """The command line with these commands: a hundred with all of their options take as long as a broker's start."""
+    app = typer.Typer(
+        name="headrace",
+        help="A durable message queue that any Kafka client can use.",
+        epilog="Start with: headrace serve - then, in another terminal: echo hello | headrace produce greetings",
+        no_args_is_help=True,
+        rich_markup_mode="markdown",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    for name in names:
+        module, _, attribute = _COMMANDS[name].partition(":")
+        found = getattr(import_module(f"headrace.cli.{module}"), attribute)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            app.command(name)(found)
+    app.callback()(_options)
+    offer_both(app)
+    offer_profile(app)
+    return app
+
+
+def __getattr__(name: str) -> typer.Typer:
+    """`app` is the whole command line."""
+    if name != "app":
+        raise AttributeError(name)
+    app = globals()["app"] = command_line()
+    return app
 
 
 def _print_version(wanted: bool) -> None:
@@ -89,7 +95,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: Annotated[
         bool,
@@ -103,12 +108,22 @@ def _options(
 
 
 def main() -> int:
-    """Run the command line; every error that is not a defect of Headrace becomes one sentence on stderr."""
+    """Run the command line as a process of its own."""
+    gc.set_threshold(_GC_THRESHOLD)
     # kio loads hypothesis where it is installed, to offer strategies for tests: that takes a quarter of a second, and
     # leaves a folder of its own behind.
     sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     try:
-        app(prog_name="headrace")
+        return run()
+    finally:
+        # The process ends: Python need not look for garbage once more.
+        gc.freeze()
+
+
+def run() -> int:
+    """Run the command line; every error that is not a defect of Headrace becomes one sentence on stderr."""
+    try:
+        command_line(_named())(prog_name="headrace")
     except CommandFailed as error:
         return _complain(error, 1)
     except HeadraceError as error:
@@ -120,6 +135,12 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _named() -> Iterable[str]:
+    """The command that is asked for; all of them for a list of commands, a misspelt one, or a shell that completes."""
+    first = sys.argv[1:2]
+    return first if first and first[0] in _COMMANDS and "_HEADRACE_COMPLETE" not in os.environ else _COMMANDS
 
 
 def _complain(error: HeadraceError, code: int) -> int:

@@ -13,6 +13,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
+from headrace.client.aio_schedules import Schedules
 from headrace.client.aio_topics import Topics
 from headrace.client.base import ClientBase
 from headrace.client.consume import runner
@@ -25,14 +26,14 @@ from headrace.client.kafka.librdkafka import log_errors
 from headrace.client.kafka.publisher import Published
 from headrace.client.keywords import checks_keywords
 from headrace.client.message import Message
-from headrace.client.outgoing import Headers, Outgoing, Payload
+from headrace.client.outgoing import Headers, Key, Outgoing, Payload
 from headrace.client.queue.aio import Queue, on_loop
-from headrace.client.queue.aio import result_of as _result
 from headrace.client.queue.description import QueueDescription
 from headrace.client.schemas.aio import Schemas
 from headrace.client.schemas.schemas import Schemas as SyncSchemas
 from headrace.client.signals import chosen, stopping_on
 from headrace.client.threads import DaemonThreads
+from headrace.client.threads import result_of as _result
 from headrace.client.topics import Topics as SyncTopics
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Client(ClientBase[Stream[Any]]):
         self._aio_queues: dict[str, Queue] = {}
         self._topics = Topics(SyncTopics(self._connection.contact, self._connection.admin_config()), self._threads)
         self._schemas = Schemas(SyncSchemas(self._connection.schemas), self._threads)
+        self._schedules = Schedules(self._made_schedules(), self._threads)
 
     @property
     def topics(self) -> Topics:
@@ -77,12 +79,17 @@ class Client(ClientBase[Stream[Any]]):
         """The schema registry of the brokers: `await client.schemas.register("orders-value", Order)`."""
         return self._schemas
 
+    @property
+    def schedules(self) -> Schedules:
+        """List, remove and run the schedules of the cluster: `await client.schedules.list()`."""
+        return self._schedules
+
     async def publish(
         self,
         topic: str,
         payload: Payload,
         *,
-        key: str | bytes | None = None,
+        key: Key = None,
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp: datetime | int | None = None,
@@ -93,6 +100,7 @@ class Client(ClientBase[Stream[Any]]):
         source: str | None = None,
         subject: str | None = None,
         schema: "str | Serializer | None" = None,
+        key_schema: "str | Serializer | None" = None,
     ) -> Published:
         """Send a message and wait until it is stored. For many at once, gather: they go out in batches.
 
@@ -105,7 +113,7 @@ class Client(ClientBase[Stream[Any]]):
 
         The arguments are those of `headrace.Client.publish`.
         """
-        event = (type, content_type, correlation_id, id, source, subject, schema)
+        event = (type, content_type, correlation_id, id, source, subject, schema, key_schema)
         outgoing = Outgoing(topic, payload, key, headers, partition, timestamp, *event)
         return await asyncio.wrap_future(await self._do(self._send, outgoing))
 
@@ -118,16 +126,28 @@ class Client(ClientBase[Stream[Any]]):
         if (publisher := self._connection.used_publisher) is not None:
             await self._do(publisher.flush)
 
-    def subscribe(self, topic: str, *, start: Start = "latest", type: Any = None) -> Stream[Subscription]:
+    def subscribe(
+        self, topic: str, *, start: Start = "latest", type: Any = None, everywhere: bool = False
+    ) -> Stream[Subscription]:
         """Every message of a topic from `start` on, without a group. The starting point is settled when the stream is
-        entered with `async with`, or at the first message asked for."""
-        return self._opened(Stream(lambda: self._connection.subscription(topic, start, bounded=False, kind=type)))
+        entered with `async with`, or at the first message asked for. `everywhere`: those of its mirrors, too."""
+        open_stream = self._connection.subscription
+        return self._opened(Stream(lambda: open_stream(topic, start, bounded=False, kind=type, everywhere=everywhere)))
 
     def replay(
-        self, topic: str, since: Start = "earliest", until: datetime | None = None, *, type: Any = None
+        self,
+        topic: str,
+        since: Start = "earliest",
+        until: datetime | None = None,
+        *,
+        type: Any = None,
+        everywhere: bool = False,
     ) -> Stream[Subscription]:
         """The messages of a topic between two times, once over; without `until`, up to the present end."""
-        return self._opened(Stream(lambda: self._connection.subscription(topic, since, until, bounded=True, kind=type)))
+        open_stream = self._connection.subscription
+        return self._opened(
+            Stream(lambda: open_stream(topic, since, until, bounded=True, kind=type, everywhere=everywhere))
+        )
 
     @overload
     def consume(
@@ -142,6 +162,7 @@ class Client(ClientBase[Stream[Any]]):
         commit_interval_s: float | None = ...,
         transactional_id: str | None = ...,
         type: Any = ...,
+        everywhere: bool = ...,
     ) -> Transaction: ...
     @overload
     def consume(
@@ -156,6 +177,7 @@ class Client(ClientBase[Stream[Any]]):
         commit_interval_s: float | None = ...,
         transactional_id: str | None = ...,
         type: Any = ...,
+        everywhere: bool = ...,
     ) -> Stream[Consumption]: ...
     def consume(
         self,
@@ -169,6 +191,7 @@ class Client(ClientBase[Stream[Any]]):
         commit_interval_s: float | None = None,
         transactional_id: str | None = None,
         type: Any = None,
+        everywhere: bool = False,
     ) -> Any:
         """Consume topics as a member of a group: each partition is read by one member.
 
@@ -197,6 +220,7 @@ class Client(ClientBase[Stream[Any]]):
                 commit_interval_s=commit_interval_s,
                 transactional_id=transactional_id,
                 kind=type,
+                everywhere=everywhere,
             )
 
         return self._opened(Transaction(make) if delivery == "exactly-once" else Stream(make))
@@ -276,8 +300,9 @@ class Client(ClientBase[Stream[Any]]):
             stack.callback(self._threads.release_idle)
             if (publisher := self._connection.used_publisher) is not None:
                 stack.push_async_callback(self._do, publisher.close)
-            for queue in self._aio_queues.values():
-                stack.push_async_callback(queue.close)
+            stack.push_async_callback(self._do, self._connection.close_calls)
+            for name in list(self._queues):
+                stack.push_async_callback(self.queue(name).close)
             for stream in list(self._streams):
                 stack.push_async_callback(stream.close)
 

@@ -5,8 +5,7 @@ from functools import partial
 from typing import TypeVar
 
 from headrace.client.keywords import checks_keywords
-from headrace.client.queue.aio import result_of
-from headrace.client.threads import DaemonThreads
+from headrace.client.threads import DaemonThreads, result_of
 from headrace.client.topics import Names, SettingValue, TopicDescription
 from headrace.client.topics import Topics as SyncTopics
 
@@ -66,6 +65,10 @@ class Topics:
     async def list(self, prefix: str = "", *, internal: bool = False) -> Names:
         """The names of the topics that begin with `prefix`, in order."""
         return await self._do(partial(self._topics.list, prefix, internal=internal))
+
+    async def mirrors(self, name: str) -> dict[str, str]:
+        """The mirrors here of topics of this name. See `headrace.client.Topics.mirrors`."""
+        return await self._do(partial(self._topics.mirrors, name))
 
     async def _do(self, call: Callable[[], T]) -> T:
         return await result_of(self._threads.submit(call))

@@ -3,22 +3,24 @@
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike, fspath
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from headrace.client.backoff import Backoff
 from headrace.client.consume.options import Delivery, Handler
 from headrace.client.consume.runner import Loop, stop_all
 from headrace.client.errors import ClientError
 from headrace.client.factory import ConnectionFactory, names_of
-from headrace.client.health import Health, health_of, name_of
+from headrace.client.health import Health, WorkerMonitor, health_of, name_of
 from headrace.client.kafka.reachability import TIMEOUT_S
 from headrace.client.keywords import checks_keywords
 from headrace.client.message import Message
 from headrace.client.partitioners import Partitioner, by_key
+from headrace.client.queue.message import Seconds
 from headrace.client.queue.queue import Queue
 from headrace.client.queue.rpc import PATIENCE_S
 from headrace.client.queue.worker import QueueWorker
 from headrace.client.retry import RetryMode
+from headrace.client.schedules import PREFIX, Missed, PeriodicWork, Schedules, rule_of, schedule_name
 from headrace.config.client_connection import resolve_connection
 from headrace.model.errors import SettingsError
 
@@ -30,6 +32,7 @@ class Closable(Protocol):
 StreamT = TypeVar("StreamT", bound=Closable)
 AnyT = TypeVar("AnyT", bound=Closable)
 HandlerT = TypeVar("HandlerT", bound=Callable[[Message], object])
+PeriodicT = TypeVar("PeriodicT", bound=Callable[..., object])
 
 
 @checks_keywords
@@ -114,6 +117,7 @@ class ClientBase(Generic[StreamT]):
         )
         self._handlers: list[Handler] = []
         self._workers: list[QueueWorker] = []
+        self._periodic: dict[str, PeriodicWork] = {}
         self._queues: dict[str, Queue] = {}
         self._loops: list[Loop] = []
         self._is_stopped = False
@@ -143,6 +147,7 @@ class ClientBase(Generic[StreamT]):
         commit_interval_s: float | None = None,
         transactional_id: str | None = None,
         type: Any = None,
+        everywhere: bool = False,
     ) -> Callable[[HandlerT], HandlerT]:
         """Register a function that `run` calls with every message of the topics. With asyncio it may be `async`; one
         that is not runs on a thread.
@@ -170,6 +175,7 @@ class ClientBase(Generic[StreamT]):
         - `commit_interval_s`: how often offsets are committed; by default 0.5, and 0.1 for exactly once.
         - `transactional_id`: exactly once, a name that this process keeps over restarts.
         - `type`: the type of `message.value`; a message of another type is dead-lettered, see `Client.consume`.
+        - `everywhere`: handle the messages of the mirrors of these topics, too, see `Client.consume`.
         """
 
         def register(function: HandlerT) -> HandlerT:
@@ -188,11 +194,88 @@ class ClientBase(Generic[StreamT]):
                 commit_interval_s,
                 transactional_id,
                 type,
+                everywhere,
             )
             self._handlers.append(handler)
             return function
 
         return register
+
+    def every(
+        self,
+        period: str | Seconds,
+        *,
+        name: str | None = None,
+        missed: Missed = "once",
+        attempts: int = 3,
+        visibility: Seconds | None = None,
+    ) -> Callable[[PeriodicT], PeriodicT]:
+        """Register a function that `run` calls once every period, in one of the workers of the cluster, however many
+        there are. With asyncio it may be `async`. If it has a parameter, it gets the due time.
+
+        ```python
+        @client.every("5 minutes")
+        def clean_up(due):
+            print("cleaning up what is older than", due)
+        ```
+
+        The period is a text such as `"30 seconds"` or `"1 day"`, seconds, or a `timedelta`, from 100 ms to 366 days. It
+        is due at the multiples of the period since the epoch (UTC): `"1 hour"` on the hour. `cron` has other times.
+
+        - `name`: the schedule's name in the cluster, by default the module's and the function's. Functions of the same
+          name are one schedule.
+        - `missed`: what becomes of due times when no worker or no broker was there: `"once"` runs the latest,
+          `"skip"` none that is more than a minute late, `"all"` each, but no more than the last 1,000.
+        - `attempts`: how often a run that raises is tried, before it goes to the queue `schedules-dead.NAME`.
+        - `visibility`: a run of a worker that was killed is begun again after this time, by default 30 seconds.
+
+        Each due time is one message, and runs do not overlap. A run is repeated only if it failed, or if its worker was
+        killed or lost its lease: use the due time as the key of effects that must not happen twice.
+        """
+        return self._periodically(rule_of(period), "UTC", name, missed, attempts, visibility)
+
+    def cron(
+        self,
+        expression: str,
+        *,
+        timezone: str = "UTC",
+        name: str | None = None,
+        missed: Missed = "once",
+        attempts: int = 3,
+        visibility: Seconds | None = None,
+    ) -> Callable[[PeriodicT], PeriodicT]:
+        """Like `every`, at the times of a cron expression in a time zone: minute, hour, day of month, month and day of
+        week, and before them seconds if there are six fields.
+
+        ```python
+        @client.cron("0 6 * * MON-FRI", timezone="Europe/Berlin")
+        def send_report(due):
+            print("the report of", due.date())
+        ```
+
+        When the clocks are set forward, a time within the hour that is left out is due right after it; when they are
+        set back, a time in the repeated hour is due once. Jobs whose minute or hour begins with `*` are due as
+        often as time passes. The other arguments are those of `every`.
+        """
+        return self._periodically(f"cron {expression.strip()}", timezone, name, missed, attempts, visibility)
+
+    def _periodically(
+        self, rule: str, timezone: str, name: str | None, missed: Missed, attempts: int, visibility: Seconds | None
+    ) -> Callable[[PeriodicT], PeriodicT]:
+        def register(function: PeriodicT) -> PeriodicT:
+            chosen = name or schedule_name(function)
+            if chosen in self._periodic:
+                raise ValueError(f"there are two functions for the schedule {chosen}: give each a name=")
+            work = PeriodicWork(chosen, rule, timezone, missed, attempts, self._queue(PREFIX + chosen))
+            self._periodic[chosen] = work
+            monitor = WorkerMonitor(name_of(function), f"schedule {chosen}")
+            self._workers.append(QueueWorker(work.queue, work.calls(function), monitor, 1, visibility))
+            return function
+
+        return register
+
+    def _made_schedules(self) -> Schedules:
+        return Schedules(lambda: self._connection.queues("", with_counts=True), self._queue)
 
     def health(self) -> Health:
         """The state of the registered handlers and workers: whether they run, their counts, last error and lag. It
@@ -222,6 +305,8 @@ class ClientBase(Generic[StreamT]):
         for function in (*(each.function for each in handlers), *(each.function for each in workers)):
             if inspect.iscoroutinefunction(function):
                 raise TypeError(f"{name_of(function)} is a coroutine function: those are for headrace.aio.Client")
+        for work in self._periodic.values():
+            work.put()
         # Workers first: if one fails to start, there is no consumer to close yet.
         loops: list[Loop] = [each.queue.loop(each) for each in workers]
         return [*loops, *self._connection.loops(handlers)]
@@ -237,3 +322,16 @@ class ClientBase(Generic[StreamT]):
         known.add(stream)
         stream.when_closed = lambda: known.discard(stream)
         return stream
+
+
+class ClientParts(NamedTuple):
+    """What a client has registered, and how it connects."""
+
+    handlers: Sequence[Handler]
+    workers: Sequence[QueueWorker]
+    connection: ConnectionFactory
+
+
+def parts_of(client: ClientBase[Any]) -> ClientParts:
+    """The parts of a client, for the processes of `headrace work`."""
+    return ClientParts(client._handlers, client._workers, client._connection)

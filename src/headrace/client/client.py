@@ -17,9 +17,10 @@ from headrace.client.consume.subscription import Start, Subscription
 from headrace.client.kafka.librdkafka import log_errors
 from headrace.client.kafka.publisher import Published
 from headrace.client.keywords import checks_keywords
-from headrace.client.outgoing import Headers, Outgoing, Payload
+from headrace.client.outgoing import Headers, Key, Outgoing, Payload
 from headrace.client.queue.description import QueueDescription
 from headrace.client.queue.queue import Queue
+from headrace.client.schedules import Schedules
 from headrace.client.schemas.schemas import Schemas
 from headrace.client.signals import chosen
 from headrace.client.topics import Topics
@@ -47,6 +48,7 @@ class Client(ClientBase[Stream]):
     def _prepare(self) -> None:
         self._topics = Topics(self._connection.contact, self._connection.admin_config())
         self._schemas = Schemas(self._connection.schemas)
+        self._schedules = self._made_schedules()
 
     @property
     def topics(self) -> Topics:
@@ -58,12 +60,17 @@ class Client(ClientBase[Stream]):
         """The schema registry of the brokers: `client.schemas.register("orders-value", Order)`."""
         return self._schemas
 
+    @property
+    def schedules(self) -> Schedules:
+        """List, remove and run the schedules of the cluster: `client.schedules.list()`."""
+        return self._schedules
+
     def publish(
         self,
         topic: str,
         payload: Payload,
         *,
-        key: str | bytes | None = None,
+        key: Key = None,
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp: datetime | int | None = None,
@@ -74,6 +81,7 @@ class Client(ClientBase[Stream]):
         source: str | None = None,
         subject: str | None = None,
         schema: "str | Serializer | None" = None,
+        key_schema: "str | Serializer | None" = None,
     ) -> Published:
         """Send a message and wait until it is stored. Raises `DeliveryFailed` if the broker refuses it, and
         `Unreachable` without an answer in time (`message.timeout.ms`, a minute): then it may be stored or not.
@@ -93,8 +101,9 @@ class Client(ClientBase[Stream]):
         - `schema`: a subject of the schema registry, such as `orders-value`, or a serializer (`client.schemas`): the
           payload is encoded by its latest version. If it has none, that of the payload's own type is registered.
           `InvalidMessage` for a payload that does not fit.
+        - `key_schema`: the same for the key, which may then be a value of any type.
         """
-        event = (type, content_type, correlation_id, id, source, subject, schema)
+        event = (type, content_type, correlation_id, id, source, subject, schema, key_schema)
         outgoing = Outgoing(topic, payload, key, headers, partition, timestamp, *event)
         return self._connection.publisher.send(outgoing, is_awaited=True).result()
 
@@ -103,7 +112,7 @@ class Client(ClientBase[Stream]):
         topic: str,
         payload: Payload,
         *,
-        key: str | bytes | None = None,
+        key: Key = None,
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp: datetime | int | None = None,
@@ -114,6 +123,7 @@ class Client(ClientBase[Stream]):
         source: str | None = None,
         subject: str | None = None,
         schema: "str | Serializer | None" = None,
+        key_schema: "str | Serializer | None" = None,
     ) -> "Future[Published]":
         """Send a message without waiting, in batches with others: much faster for many. The arguments are those of
         `publish`.
@@ -126,7 +136,7 @@ class Client(ClientBase[Stream]):
 
         The future has the result; or call `flush`, which raises if any message since the last one was not stored.
         """
-        event = (type, content_type, correlation_id, id, source, subject, schema)
+        event = (type, content_type, correlation_id, id, source, subject, schema, key_schema)
         outgoing = Outgoing(topic, payload, key, headers, partition, timestamp, *event)
         return self._connection.publisher.send(outgoing, is_awaited=False)
 
@@ -135,7 +145,9 @@ class Client(ClientBase[Stream]):
         if (publisher := self._connection.used_publisher) is not None:
             publisher.flush(timeout_s)
 
-    def subscribe(self, topic: str, *, start: Start = "latest", type: Any = None) -> Subscription:
+    def subscribe(
+        self, topic: str, *, start: Start = "latest", type: Any = None, everywhere: bool = False
+    ) -> Subscription:
         """Read every message of a topic from `start` on, without a group: all subscribers see all messages.
 
         ```python
@@ -145,11 +157,22 @@ class Client(ClientBase[Stream]):
         ```
 
         `start` is `"latest"`, `"earliest"` or a `datetime`. No offsets are committed.
+
+        With `everywhere=True`, the mirrors of topics of this name in other clusters are read as well, also those that
+        appear later: they are found within 15 seconds. `message.origin_cluster` says where a message is from.
         """
-        return self._opened(self._connection.subscription(topic, start, bounded=False, kind=type))
+        return self._opened(
+            self._connection.subscription(topic, start, bounded=False, kind=type, everywhere=everywhere)
+        )
 
     def replay(
-        self, topic: str, since: Start = "earliest", until: datetime | None = None, *, type: Any = None
+        self,
+        topic: str,
+        since: Start = "earliest",
+        until: datetime | None = None,
+        *,
+        type: Any = None,
+        everywhere: bool = False,
     ) -> Subscription:
         """Read the messages of a topic between two times, then stop; without `until`, up to the current end.
 
@@ -160,8 +183,12 @@ class Client(ClientBase[Stream]):
         for order in client.replay("orders", since=yesterday):
             print(order.json())
         ```
+
+        With `everywhere=True`, those of its mirrors as well, as they are now.
         """
-        return self._opened(self._connection.subscription(topic, since, until, bounded=True, kind=type))
+        return self._opened(
+            self._connection.subscription(topic, since, until, bounded=True, kind=type, everywhere=everywhere)
+        )
 
     @overload
     def consume(
@@ -176,6 +203,7 @@ class Client(ClientBase[Stream]):
         commit_interval_s: float | None = ...,
         transactional_id: str | None = ...,
         type: Any = ...,
+        everywhere: bool = ...,
     ) -> ExactlyOnce: ...
     @overload
     def consume(
@@ -190,6 +218,7 @@ class Client(ClientBase[Stream]):
         commit_interval_s: float | None = ...,
         transactional_id: str | None = ...,
         type: Any = ...,
+        everywhere: bool = ...,
     ) -> Consumption: ...
     def consume(
         self,
@@ -203,6 +232,7 @@ class Client(ClientBase[Stream]):
         commit_interval_s: float | None = None,
         transactional_id: str | None = None,
         type: Any = None,
+        everywhere: bool = False,
     ) -> Consumption:
         """Consume topics as a member of a group: each partition is read by one member.
 
@@ -229,6 +259,8 @@ class Client(ClientBase[Stream]):
           wait for it.
         - `type`: the type of `message.value`: a dataclass, a msgspec Struct, a pydantic model, a TypedDict, a class of
           Protobuf, or `dict`. Values are read by the schema that they name, or as JSON.
+        - `everywhere`: consume the mirrors of topics of these names in other clusters, too, also those that appear
+          later: they are found within 15 seconds. `message.origin_cluster` says where a message is from.
         """
         return self._opened(
             self._connection.consumption(
@@ -241,6 +273,7 @@ class Client(ClientBase[Stream]):
                 commit_interval_s=commit_interval_s,
                 transactional_id=transactional_id,
                 kind=type,
+                everywhere=everywhere,
             )
         )
 
@@ -294,6 +327,7 @@ class Client(ClientBase[Stream]):
         with ExitStack() as stack:
             if (publisher := self._connection.used_publisher) is not None:
                 stack.callback(publisher.close)
+            stack.callback(self._connection.close_calls)
             for queue in self._queues.values():
                 stack.callback(queue.close)
             for stream in list(self._streams):

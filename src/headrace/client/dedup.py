@@ -16,16 +16,21 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable
-from datetime import timedelta
+from dataclasses import replace
+from datetime import date, datetime, timedelta
+from datetime import time as time_of_day
+from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol, TypeVar, cast
+from uuid import UUID
 
 import msgspec
 
 from headrace.client.keywords import checks_keywords
 from headrace.client.message import Message
-from headrace.client.outgoing import Outgoing, encode_payload
+from headrace.client.outgoing import Outgoing, encode_payload, pairs
+from headrace.client.schemas.values import as_plain, encode_hook
 
 _PRUNE_EVERY = 1000
 
@@ -186,26 +191,67 @@ class Claims:
         return True
 
 
+_encode = msgspec.msgpack.Encoder(enc_hook=encode_hook).encode
+_READERS: dict[int, Callable[[str], Any]] = {
+    1: Decimal,
+    2: UUID,
+    3: datetime.fromisoformat,
+    4: date.fromisoformat,
+    5: time_of_day.fromisoformat,
+}
+"""By the codes in stored results, which must not change."""
+_CODES = {Decimal: 1, UUID: 2, datetime: 3, date: 4, time_of_day: 5}
+
+
 def _pack(result: Any) -> bytes:
     if isinstance(result, Outgoing):
-        return msgspec.msgpack.encode(["one", _plain(result)])
+        return _encode(["one", _plain(result)])
     if isinstance(result, Iterable) and not isinstance(result, str | bytes | dict):
         results = list(result)
         if results and all(isinstance(each, Outgoing) for each in results):
-            return msgspec.msgpack.encode(["many", [_plain(each) for each in results]])
+            return _encode(["many", [_plain(each) for each in results]])
         result = results
-    return msgspec.msgpack.encode(["data", result])
+    return _encode(["data", result])
 
 
 def _plain(outgoing: Outgoing) -> dict[str, Any]:
+    # A serializer cannot be stored, so it encodes now; the name of a subject is stored, and the value with it.
+    headers = pairs(outgoing.headers)
+    if outgoing.schema is not None and not isinstance(outgoing.schema, str):
+        payload = outgoing.schema.encode(outgoing.payload, headers)
+        outgoing = replace(outgoing, payload=payload, headers=headers, schema=None)
+    if outgoing.key_schema is not None and not isinstance(outgoing.key_schema, str):
+        key = outgoing.key_schema.encode(outgoing.key, headers, is_key=True)
+        outgoing = replace(outgoing, key=key, headers=headers, key_schema=None)
     fields = {name: getattr(outgoing, name) for name in Outgoing.__slots__}
-    fields["payload"], content_type = encode_payload(outgoing.payload)
-    fields["content_type"] = outgoing.content_type or content_type
+    if outgoing.key_schema is not None:
+        fields["key"] = _tagged(as_plain(outgoing.key))
+    if outgoing.schema is not None:
+        fields["payload"] = _tagged(as_plain(outgoing.payload))
+    else:
+        fields["payload"], content_type = encode_payload(outgoing.payload)
+        fields["content_type"] = outgoing.content_type or content_type
     return fields
 
 
+def _tagged(value: Any) -> Any:
+    """A plain value in which what MessagePack would store as text says what it is: its schema asks for the type."""
+    if isinstance(value, dict):
+        return {_tagged(name): _tagged(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_tagged(each) for each in value]
+    code = _CODES.get(type(value))
+    if code is None:
+        return value
+    return msgspec.msgpack.Ext(code, (value.isoformat() if hasattr(value, "isoformat") else str(value)).encode())
+
+
+def _untagged(code: int, data: memoryview) -> Any:
+    return _READERS[code](bytes(data).decode())
+
+
 def _unpack(packed: bytes) -> Any:
-    kind, data = msgspec.msgpack.decode(packed)
+    kind, data = msgspec.msgpack.decode(packed, ext_hook=_untagged)
     if kind == "one":
         return Outgoing(**data)
     if kind == "many":

@@ -5,6 +5,7 @@ HeadraceError
     ├── Unreachable           no broker answers
     ├── NotAuthenticated      a broker refuses the user, token or certificate, or its own is not trusted
     ├── DeliveryFailed        a message was not acknowledged; it may or may not be stored
+    │   └── BacklogFull       the topic or queue takes no more for now; the message is not stored
     ├── ConsumeFailed         reading cannot go on: no permission, a fatal error of the group
     ├── HandlerFailed         a handler failed for good and has no dead-letter topic; nothing was skipped
     ├── TopicFailed           a topic could not be created, altered or deleted
@@ -12,6 +13,7 @@ HeadraceError
     ├── QueueFailed           a queue refused a request
     │   ├── NoSuchQueue
     │   └── LeaseLost         a message is not leased to us any more: its time was over, or it was purged
+    ├── CallFailed            a task that was called was dead-lettered: its worker failed at the last attempt
     ├── SchemaFailed          the schema registry refused a request: no such subject, an incompatible schema
     ├── InvalidMessage        a value does not fit its schema or type; in a handler the message is dead-lettered
     └── TransactionFailed
@@ -89,6 +91,25 @@ class DeliveryFailed(ClientError):
         self.code = code
         """The name of the Kafka error, such as `MSG_SIZE_TOO_LARGE`."""
         self.count = count
+
+
+class BacklogFull(DeliveryFailed):
+    """The topic or queue takes no more messages for now. The messages are not stored.
+
+    Its backlog is at its bound, and its policy is `refuse`, or topics with its prefix store as much as their quota
+    allows.
+    The text says which bound it is. Send again when consumers have caught up, start more of them, or raise the bound.
+
+    ```python
+    from headrace import BacklogFull
+
+    jobs = client.queue("jobs").create(max_backlog=1000, max_backlog_policy="refuse")
+    try:
+        jobs.send("resize a picture")
+    except BacklogFull as error:
+        print("busy, try later:", error)
+    ```
+    """
 
 
 class ConsumeFailed(ClientError):
@@ -236,6 +257,39 @@ class LeaseLost(QueueFailed):
         print("stop working on it")
     ```
     """
+
+
+class CallFailed(ClientError):
+    """A task that was sent with `Queue.call` was dead-lettered: its worker raised at the last attempt, or rejected it.
+
+    The text is the reason that the dead letter has.
+
+    ```python
+    from headrace import CallFailed
+
+    parcels = client.queue("parcels").create(max_receives=1, dead_letter="parcels-dead")
+
+
+    @parcels.worker()
+    def deliver(message):
+        raise ValueError("no such address")
+
+
+    with client.running():
+        try:
+            parcels.call({"to": "alice"}).result(timeout=30)
+        except CallFailed as error:
+            print(error.exception_type, error.exception_message)  # ValueError no such address
+    ```
+    """
+
+    def __init__(self, text: str, *, exception_type: str | None, exception_message: str | None, attempts: int) -> None:
+        super().__init__(text)
+        self.exception_type = exception_type
+        """The name of the worker's exception, such as `ValueError`; None if the worker raised none, but was killed."""
+        self.exception_message = exception_message
+        self.attempts = attempts
+        """How often it was tried."""
 
 
 class Reject(Exception):

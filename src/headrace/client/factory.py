@@ -17,11 +17,13 @@ from headrace.client.consume.loop import HandlerLoop
 from headrace.client.consume.options import Delivery, Handler
 from headrace.client.consume.results import AtLeastOnceSink, AtMostOnceSink, ExactlyOnceSink, ResultSink
 from headrace.client.consume.subscription import Start, Subscription
-from headrace.client.errors import ClientError
+from headrace.client.errors import ClientError, NoSuchTopic
+from headrace.client.json_api import JsonApi
 from headrace.client.kafka import librdkafka
 from headrace.client.kafka.batch_producer import CONFIG as BULK
 from headrace.client.kafka.batch_producer import BatchProducer
 from headrace.client.kafka.consumer import PartitionConsumer
+from headrace.client.kafka.mirrors import MirrorWatch
 from headrace.client.kafka.publisher import Publisher
 from headrace.client.kafka.reachability import FirstContact, http_contact, is_secure, kafka_contact
 from headrace.client.kafka.secure_contact import SecureContact
@@ -30,6 +32,7 @@ from headrace.client.message import Message
 from headrace.client.outgoing import Outgoing, collect
 from headrace.client.partitioners import Partitioner, by_key
 from headrace.client.queue import discovery
+from headrace.client.queue.calls import ReplyReceiver, ReplySender
 from headrace.client.queue.description import QueueDescription
 from headrace.client.queue.queue import Queue
 from headrace.client.queue.rpc import QueueRpc
@@ -38,7 +41,7 @@ from headrace.client.schemas.cache import SchemaCache
 from headrace.client.schemas.reader import ValueReader
 from headrace.client.schemas.registry import RegistryCalls
 from headrace.client.schemas.serializer import framed
-from headrace.client.tracing import messaging_tracer
+from headrace.client.tracer import messaging_tracer
 from headrace.config.client_connection import ClientConnection
 from headrace.config.credentials import Credentials
 from headrace.model import queue_wire as wire
@@ -80,6 +83,9 @@ class ConnectionFactory:
         self.schemas = SchemaCache(
             RegistryCalls(lambda: self._http_urls("", "schemas"), credentials, patience_s, self._http_contact.make)
         )
+        self.replies = ReplyReceiver(self, credentials.user or client_id)
+        self.reply_sender = ReplySender(self)
+        self._shared_rpc: QueueRpc | None = None
         self._lock = threading.Lock()
         self._publisher: Publisher | None = None
 
@@ -125,6 +131,20 @@ class ConnectionFactory:
         """The producer, if anything was published."""
         return self._publisher
 
+    @property
+    def shared_rpc(self) -> QueueRpc:
+        """Calls about queues that this client has no `Queue` for."""
+        with self._lock:
+            if self._shared_rpc is None:
+                self._shared_rpc = self._rpc("")
+            return self._shared_rpc
+
+    def close_calls(self) -> None:
+        """Stop receiving results of calls, and sending them."""
+        self.replies.close()
+        if self._shared_rpc is not None:
+            self._shared_rpc.close()
+
     def queue(self, name: str, register: Callable[[QueueWorker], None]) -> Queue:
         return Queue(name, self, self._rpc(name), register)
 
@@ -143,11 +163,29 @@ class ConnectionFactory:
 
         return QueueRpc(find, self._access_key, self._patience_s, self._http_contact.make, self._tls, self._queue_login)
 
+    def api(self, timeout_s: float) -> JsonApi:
+        """The HTTP API of a broker. Asks the brokers for its address, if the client was not given one."""
+        return JsonApi(self._http_urls("", "the HTTP API")[0], self._credentials, timeout_s)
+
+    def partition_count(self, topic: str) -> int | None:
+        """How many partitions a topic has; None if it does not exist."""
+        try:
+            return len(topics.Topics(self.contact, self.admin_config()).describe(topic).partitions)
+        except NoSuchTopic:
+            return None
+
     def _http_urls(self, queue: str, what: str = "queues") -> list[str]:
         return self._http or discovery.find(self.admin_config(), queue, self._credentials, what)
 
     def subscription(
-        self, topic: str, start: Start, until: datetime | None = None, *, bounded: bool, kind: Any = None
+        self,
+        topic: str,
+        start: Start,
+        until: datetime | None = None,
+        *,
+        bounded: bool,
+        kind: Any = None,
+        everywhere: bool = False,
     ) -> Subscription:
         self.contact.make()
         # Never joined: librdkafka requires a group id even for manual assignment.
@@ -155,7 +193,8 @@ class ConnectionFactory:
             self.bootstrap, self._client_id, "headrace-subscriber", self._settings, start="earliest"
         )
         with ExitStack() as undo:
-            poller = PartitionConsumer(config | {"enable.partition.eof": True, "allow.auto.create.topics": False})
+            config |= {"enable.partition.eof": True} | _NO_TOPICS
+            poller = PartitionConsumer(config, self._watch([topic]) if everywhere else None)
             undo.callback(poller.close)
             poller.reader = self.reader(kind)
             stream = Subscription(poller, topic, start, until, bounded=bounded)
@@ -175,6 +214,7 @@ class ConnectionFactory:
         commit_interval_s: float | None,
         transactional_id: str | None,
         kind: Any = None,
+        everywhere: bool = False,
     ) -> Consumption:
         if delivery not in ("at-most-once", "at-least-once", "exactly-once"):
             raise ValueError(f"delivery must be at-most-once, at-least-once or exactly-once, not {delivery!r}")
@@ -182,7 +222,7 @@ class ConnectionFactory:
             raise ValueError(f"start must be earliest or latest, not {start!r}")
         names = names_of(topic)
         with ExitStack() as undo:
-            poller = self._poller(undo, group, start)
+            poller = self._poller(undo, group, start, names if everywhere else [])
             poller.reader = self.reader(kind)
             stream: Consumption
             if delivery == "at-most-once":
@@ -210,7 +250,7 @@ class ConnectionFactory:
             self.contact.make()
             topics.ensure(self.admin_config(), handler.own_retry_topic, like=handler.topics[0])
         with ExitStack() as undo:
-            poller = self._poller(undo, handler.group, handler.start)
+            poller = self._poller(undo, handler.group, handler.start, handler.topics if handler.everywhere else [])
             poller.reader = self.reader(handler.type)
             sink: ResultSink
             if handler.delivery == "exactly-once":
@@ -248,13 +288,20 @@ class ConnectionFactory:
 
         return handle
 
-    def _poller(self, undo: ExitStack, group: str, start: str) -> PartitionConsumer:
+    def _poller(self, undo: ExitStack, group: str, start: str, everywhere: Sequence[str]) -> PartitionConsumer:
+        """`everywhere` names the topics whose mirrors are consumed as well."""
         self.contact.make()
-        poller = PartitionConsumer(
-            librdkafka.consumer_config(self.bootstrap, self._client_id, group, self._settings, start=start)
-        )
+        config = librdkafka.consumer_config(self.bootstrap, self._client_id, group, self._settings, start=start)
+        if everywhere:
+            # A mirror topic that is deleted must not be created by its consumers, as a topic like any other.
+            poller = PartitionConsumer(config | _NO_TOPICS, self._watch(everywhere))
+        else:
+            poller = PartitionConsumer(config)
         undo.callback(poller.close)
         return poller
+
+    def _watch(self, names: Sequence[str]) -> MirrorWatch:
+        return MirrorWatch(self.admin_config(), names)
 
     def _transactor(self, undo: ExitStack, transactional_id: str | None, group: str) -> Transactor:
         """A producer of its own: transactions are a producer's, and one at a time."""
@@ -274,6 +321,9 @@ class ConnectionFactory:
     def _producer_config(self) -> dict[str, Any]:
         uses_keys = self.partitioner is by_key
         return librdkafka.producer_config(self.bootstrap, self._client_id, self._settings, uses_keys=uses_keys)
+
+
+_NO_TOPICS = {"allow.auto.create.topics": False}
 
 
 def _tls_context(credentials: Credentials) -> ssl.SSLContext:

@@ -29,6 +29,8 @@ class WorkerHealth:
     last_error_at: datetime | None = None
     stopped_by: str | None = None
     """The error that ended it for good."""
+    threads: int | None = None
+    """How many threads a worker with `concurrency="auto"` uses now; None for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ class WorkerMonitor:
         self._last_error: str | None = None
         self._last_error_at: datetime | None = None
         self._stopped_by: str | None = None
+        self._threads: int | None = None
 
     def started(self) -> None:
         with self._lock:
@@ -129,6 +132,10 @@ class WorkerMonitor:
         with self._lock:
             self._lag = lag
 
+    def uses(self, threads: int) -> None:
+        with self._lock:
+            self._threads = threads
+
     def look(self) -> WorkerHealth:
         with self._lock:
             return WorkerHealth(
@@ -141,6 +148,7 @@ class WorkerMonitor:
                 self._last_error,
                 self._last_error_at,
                 self._stopped_by,
+                self._threads,
             )
 
     def _note(self, error: BaseException) -> str:

@@ -55,6 +55,9 @@ class Message:
     key: bytes | None = None
     headers: tuple[Header, ...] = ()
     timestamp_ms: int | None = None
+    origin_cluster: str = ""
+    """With `everywhere=True`, the id of the cluster whose topic this one mirrors or did before it was taken over; empty
+    for a topic of this cluster, and always without `everywhere`."""
     _ack: "Callable[[Message], None] | None" = field(default=None, repr=False, compare=False)
     _process: "ProcessScopes | None" = field(default=None, repr=False, compare=False)
     _reader: "PayloadReader | None" = field(default=None, repr=False, compare=False)

@@ -19,6 +19,9 @@ from headrace.client.schemas.values import encode_hook
 Payload = Any
 """`bytes` as they are, `str` as UTF-8, None as a tombstone; anything else becomes JSON."""
 
+Key = Any
+"""`bytes` as they are, `str` as UTF-8, None for none; any value with a `key_schema`."""
+
 HeaderValue = str | bytes | None
 Headers = Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderValue]]
 
@@ -26,8 +29,8 @@ Headers = Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderValue]]
 class PayloadEncoder(Protocol):
     """Encodes payloads by a schema: a `Serializer`."""
 
-    def encode(self, value: Any, headers: list[Header] | None = None) -> bytes | None:
-        """The bytes of a payload; what belongs into headers is added to them."""
+    def encode(self, value: Any, headers: list[Header] | None = None, *, is_key: bool = False) -> bytes | None:
+        """The bytes of a payload or a key; what belongs into headers is added to them."""
         ...
 
 
@@ -51,7 +54,7 @@ class Outgoing:
 
     topic: str
     payload: Payload
-    key: str | bytes | None = None
+    key: Key = None
     headers: Headers | None = None
     partition: int | None = None
     timestamp: datetime | int | None = None
@@ -62,6 +65,7 @@ class Outgoing:
     source: str | None = None
     subject: str | None = None
     schema: str | PayloadEncoder | None = None
+    key_schema: str | PayloadEncoder | None = None
 
 
 def collect(returned: object) -> list[Outgoing]:
@@ -119,9 +123,18 @@ def encode(outgoing: Outgoing, *, default_source: str, new_id: Callable[[], str]
         add("ce_time", (time or now).astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"))
         add("ce_subject", outgoing.subject)
         add(CE_CORRELATION_ID, outgoing.correlation_id)
-    key = outgoing.key.encode() if isinstance(outgoing.key, str) else outgoing.key
     timestamp_ms = None if time is None else round(time.timestamp() * 1000)
-    return ProducerRecord(outgoing.topic, value, key, headers, outgoing.partition, timestamp_ms)
+    return ProducerRecord(outgoing.topic, value, _key(outgoing.key), headers, outgoing.partition, timestamp_ms)
+
+
+def _key(key: Key) -> bytes | None:
+    if isinstance(key, str):
+        return key.encode()
+    if key is None or isinstance(key, bytes):
+        return key
+    if isinstance(key, bytearray | memoryview):
+        return bytes(key)
+    raise TypeError(f"a key is str or bytes, not {type(key).__name__}: key_schema= encodes any value")
 
 
 def encode_payload(payload: Payload) -> tuple[bytes | None, str | None]:

@@ -1,5 +1,6 @@
-"""Daemon threads, which never keep a program from ending, and calls with a timeout."""
+"""Daemon threads, which never keep a program from ending, and how their results are waited for."""
 
+import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -87,3 +88,8 @@ def within(timeout_s: float, function: Callable[P, T], /, *args: P.args, **kwarg
     future = thread.submit(function, *args, **kwargs)
     thread.shutdown(wait=False)
     return future.result(timeout_s)
+
+
+async def result_of(future: "Future[T]") -> T:
+    """Await the result of a thread. Cancelling the caller does not cancel the work."""
+    return await asyncio.shield(asyncio.wrap_future(future))

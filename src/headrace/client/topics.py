@@ -20,6 +20,7 @@ from confluent_kafka.admin import (
 
 from headrace.client.errors import ClientError, NoSuchTopic, TopicFailed, Unreachable
 from headrace.client.kafka.librdkafka import UNREACHABLE, create_client, explain, log
+from headrace.client.kafka.mirrors import MirrorFinder
 from headrace.client.kafka.reachability import FirstContact
 from headrace.client.kafka.secure_contact import SecureContact
 from headrace.client.keywords import checks_keywords
@@ -172,6 +173,16 @@ class Topics:
         except KafkaException as failure:
             raise self._translated("listing topics", failure) from None
         return sorted(each for each in found if each.startswith(prefix) and (internal or not each.startswith("__")))
+
+    def mirrors(self, name: str) -> dict[str, str]:
+        """The topics here that are mirrors of a topic of this name in other clusters, each with the id of its cluster.
+        Those that were taken over count.
+
+        ```python
+        print(client.topics.mirrors("orders"))
+        ```
+        """
+        return dict(MirrorFinder(self._use, self._bootstrap, [name]).look())
 
     def _use(self) -> AdminClient:
         self._contact.make()

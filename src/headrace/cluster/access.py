@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from secrets import token_bytes
 
 from headrace.cluster import layout_security as layout
+from headrace.cluster.layout_links import copied_key
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.store import DeleteKey, Put, Write
 from headrace.model.acls import Acl
@@ -41,6 +42,13 @@ class AccessControl:
     async def put_credential(self, name: str, credential: ScramCredential) -> None:
         """Set a user's credential for one mechanism; creates the user."""
         await self._change_user(name, lambda old: {**old, credential.mechanism: credential}, creates=True)
+
+    def check_credential(self, name: str, mechanism: str) -> None:
+        """Raise `UnknownUser` unless the user has a credential for the mechanism, `UnsupportedFeature` if none can."""
+        self._check_level()
+        user = self._metadata.image.security.users.get(name)
+        if user is None or mechanism not in user.credentials:
+            raise UnknownUser(f"the user {name} has no credential for {mechanism}")
 
     async def delete_credential(self, name: str, mechanism: str) -> None:
         """Remove a user's credential for one mechanism, and with the last one the user. Raises `UnknownUser`."""
@@ -94,12 +102,13 @@ class AccessControl:
         await self._metadata.decide(attempt)
 
     async def create_acls(self, acls: Collection[Acl]) -> None:
-        """Store ACLs; those that exist are left as they are."""
+        """Store ACLs; those that exist are left as they are. They no longer belong to a link that has brought them."""
 
         async def attempt() -> None:
             self._check_level()
             known = self._metadata.image.security.acls
-            await self._write([Put(layout.acl_key(acl), layout.encode_acl(acl)) for acl in acls if acl not in known])
+            new: list[Write] = [Put(layout.acl_key(acl), layout.encode_acl(acl)) for acl in acls if acl not in known]
+            await self._write([*new, *self._without_links(acls)])
 
         await self._metadata.decide(attempt)
 
@@ -108,9 +117,16 @@ class AccessControl:
 
         async def attempt() -> None:
             known = self._metadata.image.security.acls
-            await self._write([DeleteKey(layout.acl_key(acl)) for acl in acls if acl in known])
+            removed: list[Write] = [DeleteKey(layout.acl_key(acl)) for acl in acls if acl in known]
+            await self._write([*removed, *self._without_links(acls)])
 
         await self._metadata.decide(attempt)
+
+    def _without_links(self, acls: Collection[Acl]) -> list[DeleteKey]:
+        """Deletes the notes of links about ACLs."""
+        copied = self._metadata.image.copied
+        keys = map(layout.acl_key, acls) if copied else ()
+        return [DeleteKey(copied_key(key)) for key in keys if key in copied]
 
     async def _delete_with_keys(self, name: str) -> None:
         """Remove a user and its access keys: a later user of the same name must not inherit them."""
@@ -119,7 +135,12 @@ class AccessControl:
         last = len(writes) - len(writes) % _KEYS_PER_COMMIT
         await self._write(writes[:last])
         key = layout.user_key(name)
-        await self._metadata.commit([self._metadata.unchanged(key)], [*writes[last:], DeleteKey(key)])
+        ended = [DeleteKey(key), *self._without_link(key)]
+        await self._metadata.commit([self._metadata.unchanged(key)], [*writes[last:], *ended])
+
+    def _without_link(self, key: str) -> list[DeleteKey]:
+        """Deletes the note of a link about a user: it belongs to this cluster from now on."""
+        return [DeleteKey(copied_key(key))] if key in self._metadata.image.copied else []
 
     async def _write(self, writes: Collection[Write]) -> None:
         ordered = list(writes)
@@ -144,7 +165,8 @@ class AccessControl:
                 return
             key = layout.user_key(name)
             user_record = layout.encode_user(User(name, credentials))
-            await self._metadata.commit([self._metadata.unchanged(key)], [Put(key, user_record)])
+            writes: list[Write] = [Put(key, user_record), *self._without_link(key)]
+            await self._metadata.commit([self._metadata.unchanged(key)], writes)
 
         await self._metadata.decide(attempt)
 

@@ -16,6 +16,8 @@
     /settings/client-metrics/<name>  a subscription to metrics of clients
     /users, /access-keys, /acls  users and their permissions: `layout_security.py`
     /quotas/<digest>             the quotas of an entity: `layout_quotas.py`
+    /links/<name>, /mirrors/<topic id>, /copied/…   links to other clusters, their mirror topics, and what else they
+                                 have brought: `layout_links.py`
     /data-keys/<topic id>        the wrapped data keys of a topic that is or was encrypted (see `layout_keys.py`)
     /producer-ids                the first producer id not in any block yet (see `producer_ids.py`)
 
@@ -35,6 +37,7 @@ import msgspec
 
 from headrace.cluster import layout_security
 from headrace.cluster.layout_keys import DATA_KEYS, decode_data_keys, topic_id_of
+from headrace.cluster.layout_links import COPIED, LINKS, MIRRORS, apply_copied, apply_links, apply_mirrors
 from headrace.cluster.layout_quotas import QUOTAS, apply_quotas
 from headrace.cluster.store import Change, Snapshot
 from headrace.model.errors import StartupError
@@ -288,6 +291,9 @@ def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> Clus
     client_metrics = image.client_metrics
     security: list[Change] = []
     quotas: list[Change] = []
+    links: list[Change] = []
+    mirrors: list[Change] = []
+    copied: list[Change] = []
     data_keys = dict(image.data_keys)
     for change in changes:
         key, value = change.key, change.value
@@ -345,6 +351,12 @@ def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> Clus
             security.append(change)
         elif key.startswith(QUOTAS):
             quotas.append(change)
+        elif key.startswith(LINKS):
+            links.append(change)
+        elif key.startswith(MIRRORS):
+            mirrors.append(change)
+        elif key.startswith(COPIED):
+            copied.append(change)
         elif key.startswith(DATA_KEYS):
             if value is None:
                 data_keys.pop(topic_id_of(key), None)
@@ -372,6 +384,9 @@ def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> Clus
         features_revision=features_revision,
         security=layout_security.apply_security(image.security, security),
         quotas=apply_quotas(image.quotas, quotas),
+        links=apply_links(image.links, links),
+        mirrors=apply_mirrors(image.mirrors, mirrors),
+        copied=apply_copied(image.copied, copied),
     )
 
 

@@ -22,6 +22,7 @@ from uuid import UUID, uuid4
 from headrace.cluster import layout, topics
 from headrace.cluster.data_keys import AT_REST, DataKeyMaker, KeyChange
 from headrace.cluster.layout_keys import data_keys_key
+from headrace.cluster.layout_links import mirror_key
 from headrace.cluster.setting_changes import UnusedSettings, to_store
 from headrace.cluster.store import Compare, DeleteKey, MetadataStore, Put, StoreUnavailable, Write
 from headrace.cluster.store_watch import Listener, StoreWatcher, check_topics, effective_settings, uuid_text
@@ -45,6 +46,8 @@ _ATTEMPTS = 20
 
 _T = TypeVar("_T")
 
+TopicExtras = Callable[[TopicImage], tuple[Sequence[str], Sequence[Put]]]
+"""Maps a topic that is about to be created to keys that must be as in the image, and what is written with it."""
 SettingsEdit = Callable[[Mapping[str, str]], Mapping[str, str]]
 """Maps the current overrides to the new ones. Must be pure: it runs again after a conflict."""
 
@@ -109,15 +112,16 @@ class Metadata:
     def topic_settings(self, topic: TopicImage) -> TopicSettings:
         """The settings in force now for a topic.
 
-        In a cluster, `min.insync.replicas` defaults to 2 for a topic with three or more replicas: an acknowledged
-        record survives the loss of any one broker.
+        In a cluster, `min.insync.replicas` defaults to 2 for a topic with three or more replicas of each partition: an
+        acknowledged record survives the loss of any one broker.
         """
         defaults = self.settings.topic_defaults
         settings = topic_settings(topic.settings, defaults) if topic.settings else defaults
         if self.is_single_node or _MIN_INSYNC in topic.settings or _MIN_INSYNC in self.settings.given:
             return settings
-        first = topic.partitions[0]
-        wanted = max(1, min(2, len(first.replicas) - len(first.removing) - 1))
+        # Partitions may be reassigned to more replicas one by one: none must wait for replicas that it does not have.
+        fewest = min(len(each.replicas) - len(each.removing) for each in topic.partitions)
+        wanted = max(1, min(2, fewest - 1))
         if settings.min_insync_replicas == wanted:
             return settings
         if settings is not defaults:
@@ -214,8 +218,12 @@ class Metadata:
         assignment: Mapping[int, Sequence[int]] | None = None,
         settings: Mapping[str, str] | None = None,
         validate_only: bool = False,
+        more: TopicExtras | None = None,
     ) -> TopicImage:
-        """Create a topic and return it when every listener has seen it. None means this broker's default."""
+        """Create a topic and return it when every listener has seen it. None means this broker's default.
+
+        `more` is written in the same transaction.
+        """
         topic_name = topics.check_name(name)
 
         async def attempt() -> TopicImage:
@@ -226,10 +234,12 @@ class Metadata:
             placed = self._place_topic(topic_name, partitions, replication_factor, assignment)
             overrides = self._topic_settings_to_store(settings or {})
             topics.check_queue(overrides, len(placed))
+            topics.check_bound(name, overrides)
             topic = TopicImage(topic_name, TopicId(self._random_id()), topics.new_partitions(image, placed), overrides)
             keys = self._key_change(topic, is_requested=True)
+            extras = ((), ()) if more is None else more(topic)
             if not validate_only:
-                await self._put_topic(topic, keys)
+                await self._put_topic(topic, keys, *extras)
                 self._unused.note(TOPIC_SETTINGS, overrides, f"the topic {name}")
             return topic
 
@@ -245,8 +255,8 @@ class Metadata:
             record = DeletedTopic(topic.name, topic.topic_id, len(topic.partitions), left)
             tombstone = Put(layout.deleted_key(topic.topic_id), layout.encode_deleted(record))
             key = layout.topic_key(topic.name)
-            keys = DeleteKey(data_keys_key(topic.topic_id))
-            await self.commit([self.unchanged(key)], [DeleteKey(key), keys, tombstone])
+            parts = [DeleteKey(data_keys_key(topic.topic_id)), DeleteKey(mirror_key(topic.topic_id))]
+            await self.commit([self.unchanged(key)], [DeleteKey(key), *parts, tombstone])
 
         await self.decide(attempt)
 
@@ -301,9 +311,13 @@ class Metadata:
                     )
                 topics.check_assignment(image, placed, replication_factor=replication_factor)
             topics.check_load(image, placed, self.settings)
-            grown = replace(topic, partitions=topic.partitions + topics.new_partitions(image, placed))
+            mirror = image.mirrors.get(topic.topic_id)
+            # Those of a promoted topic begin in an epoch of local writes: in a lower one they would be read-only.
+            epoch = 0 if mirror is None else max(0, mirror.promoted_epoch)
+            grown = replace(topic, partitions=topic.partitions + topics.new_partitions(image, placed, epoch))
             if not validate_only:
-                await self._put_topic(grown)
+                # A promotion at the same time would not raise their epochs.
+                await self._put_topic(grown, unchanged=() if mirror is None else (mirror_key(topic.topic_id),))
             return grown
 
         return await self.decide(attempt)
@@ -315,6 +329,7 @@ class Metadata:
             topic = self._topic(name)
             overrides = self._topic_settings_to_store(edit(topic.settings))
             topics.check_queue(overrides, len(topic.partitions))
+            topics.check_bound(name, overrides)
             changed = replace(topic, settings=overrides)
             is_requested = overrides.get(AT_REST) != topic.settings.get(AT_REST)
             keys = self._key_change(changed, is_requested=is_requested)
@@ -445,10 +460,17 @@ class Metadata:
         value = self.topic_settings(topic).encryption_at_rest
         return self._data_keys.for_setting(self.image, topic, value, is_requested=is_requested)
 
-    async def _put_topic(self, topic: TopicImage, keys: KeyChange | None = None) -> None:
+    async def _put_topic(
+        self,
+        topic: TopicImage,
+        keys: KeyChange | None = None,
+        unchanged: Sequence[str] = (),
+        more: Sequence[Put] = (),
+    ) -> None:
         """Store a topic, in one transaction with its data keys. A topic that is not in the image must not exist."""
         key = layout.topic_key(topic.name)
-        compares, writes = [self.unchanged(key)], [Put(key, layout.encode_topic(topic))]
+        compares, writes = [self.unchanged(each) for each in (key, *unchanged)], [Put(key, layout.encode_topic(topic))]
+        writes += more
         if keys is not None:
             compares.append(self.unchanged(keys.key))
             writes.append(keys.write)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from headrace.cluster.layout_links import copied_key
 from headrace.cluster.layout_quotas import encode_quotas, quota_key
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.store import DeleteKey, Put, Write
@@ -34,7 +35,9 @@ class QuotaChanges:
             if validate_only or new == old:
                 return
             key = quota_key(entity)
-            write: Write = Put(key, encode_quotas(entity, new)) if new else DeleteKey(key)
-            await self._metadata.commit([self._metadata.unchanged(key)], [write])
+            writes: list[Write] = [Put(key, encode_quotas(entity, new)) if new else DeleteKey(key)]
+            if not new and key in image.copied:
+                writes.append(DeleteKey(copied_key(key)))
+            await self._metadata.commit([self._metadata.unchanged(key)], writes)
 
         await self._metadata.decide(attempt)

@@ -15,12 +15,13 @@ from headrace.model.errors import (
     InvalidPartitions,
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
+    InvalidSettings,
     InvalidTopicName,
     NoBrokerReady,
     PolicyViolation,
 )
 from headrace.model.ids import BrokerId, LeaderEpoch, PartitionIndex, TopicName, TopicPartition
-from headrace.model.image import ClusterImage, PartitionState
+from headrace.model.image import INTERNAL_TOPICS, ClusterImage, PartitionState
 
 MAX_NAME_LENGTH = 249
 REPLICAS_BY_DEFAULT = 3
@@ -155,6 +156,13 @@ def check_queue(settings: Mapping[str, str], partitions: int) -> None:
         raise InvalidPartitions(f"a queue is a topic with one partition, and not {partitions}")
 
 
+def check_bound(name: str, settings: Mapping[str, str]) -> None:
+    """Refuse a bound on the backlog of a topic that brokers write themselves: it would drop what they need."""
+    found = min((each for each in settings if each.startswith("max.backlog.")), default=None)
+    if found is not None and name in INTERNAL_TOPICS:
+        raise InvalidSettings(f"{found} is not for {name}, which brokers write themselves: set retention.ms or .bytes")
+
+
 def check_load(image: ClusterImage, added: Assignment, settings: BrokerSettings) -> None:
     """Refuse to put more replicas on a broker than `max.partitions.per.broker`."""
     load = replicas_by_broker(image)
@@ -167,7 +175,7 @@ def check_load(image: ClusterImage, added: Assignment, settings: BrokerSettings)
             )
 
 
-def new_partitions(image: ClusterImage, assignment: Assignment) -> tuple[PartitionState, ...]:
+def new_partitions(image: ClusterImage, assignment: Assignment, leader_epoch: int = 0) -> tuple[PartitionState, ...]:
     """The initial state of partitions: every replica that is up is in sync, and the first of them leads."""
     states = []
     for replicas in assignment:
@@ -175,5 +183,5 @@ def new_partitions(image: ClusterImage, assignment: Assignment) -> tuple[Partiti
         in_sync = tuple(filter(image.can_lead, brokers))
         if not in_sync:
             raise InvalidReplicaAssignment(f"none of the brokers {list(replicas)} is up: name at least one that is")
-        states.append(PartitionState(in_sync[0], LeaderEpoch(0), in_sync, brokers))
+        states.append(PartitionState(in_sync[0], LeaderEpoch(leader_epoch), in_sync, brokers))
     return tuple(states)

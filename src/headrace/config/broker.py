@@ -123,13 +123,19 @@ class BrokerSettings:
     preload_enable: bool = True
     queued_max_request_bytes: int = 256 * _MIB
     request_read_timeout_ms: int = 30_000
+    socket_receive_buffer_bytes: int = -1
     socket_request_max_bytes: int = 100 * _MIB
+    socket_send_buffer_bytes: int = 102_400
     telemetry_max_bytes: int = _MIB
     # Client quotas
     controller_quota_window_num: int = 11
     controller_quota_window_size_seconds: int = 1
+    quota_scope: str = "broker"
     quota_window_num: int = 11
     quota_window_size_seconds: int = 1
+    # Links to other clusters
+    link_files_dir: str = ""
+    link_refresh_interval_ms: int = 5_000
     # Fetches
     fetch_max_bytes: int = 55 * _MIB
     max_incremental_fetch_session_cache_slots: int = 1_000
@@ -200,6 +206,8 @@ class BrokerSettings:
     background_threads: int = 4
     log_cleaner_backoff_ms: int = 15_000
     log_cleaner_dedupe_buffer_size: int = 128 * _MIB
+    disk_refuse_below_bytes: int = 128 * _MIB
+    disk_slow_below_bytes: int = 1024 * _MIB
     log_cleaner_io_max_bytes_per_second: float = float(2**63)
     log_cleaner_threads: int = 1
     log_flush_offset_checkpoint_interval_ms: int = 60_000

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 
+from headrace.config.link_rows import LINK_ROWS
 from headrace.config.monitor_rows import MONITOR_ROWS
 from headrace.config.quota_rows import QUOTA_ROWS
 from headrace.config.setting_row import SettingRow
 from headrace.config.settings import Kind, Setting
-from headrace.model.features import SECURITY_LEVEL
+from headrace.model.features import QUOTAS_LEVEL, SECURITY_LEVEL
 
 _MIB = 1024 * 1024
 
@@ -177,7 +178,12 @@ _CONNECTIONS = (
          "At least socket.request.max.bytes.", 1),
     _row("request.read.timeout.ms", Kind.INT,
          "Close a connection that started a request and did not finish sending it in this time.", 1),
+    _row("socket.receive.buffer.bytes", Kind.INT,
+         "SO_RCVBUF of the connections of clients and brokers; -1: the operating system sizes the buffer.", -1),
     _row("socket.request.max.bytes", Kind.INT, "The largest request accepted.", 1024),
+    _row("socket.send.buffer.bytes", Kind.INT,
+         "SO_SNDBUF of the connections of clients and brokers: small, so that bytes stay in the processor's cache "
+         "until they are read. Clients far away need more; -1: the operating system sizes the buffer.", -1),
     _row("telemetry.max.bytes", Kind.INT, "The most that a client may push of its metrics at a time.", 1, dynamic=True),
     _row("fetch.max.bytes", Kind.INT, "The most a fetch returns, unless a single batch is larger.", 1024, dynamic=True),
     _row("max.incremental.fetch.session.cache.slots", Kind.INT,
@@ -309,6 +315,13 @@ _ENCRYPTION = (
 
 _LOGS = (
     _row("background.threads", Kind.INT, "Threads for flushes, cold reads and other blocking work.", 1, 256),
+    _row("disk.refuse.below.bytes", Kind.LONG,
+         "With less free space than this on the disk of the data directory (at most 1% of it), producers are refused "
+         "with a retriable error, so that room is left for commits of offsets and other records of brokers. 0: never.",
+         0, dynamic=True, level=QUOTAS_LEVEL),
+    _row("disk.slow.below.bytes", Kind.LONG,
+         "With less free space than this on the disk of the data directory (at most 5% of it), producers are slowed "
+         "down, the more the less is left (`throttle_time_ms`). 0: never.", 0, dynamic=True, level=QUOTAS_LEVEL),
     _row("log.cleaner.backoff.ms", Kind.LONG, "How long the cleaner sleeps when there is nothing to compact.", 1,
          dynamic=True),
     _row("log.cleaner.dedupe.buffer.size", Kind.LONG, "Memory for the keys of one compaction.", _MIB, dynamic=True),
@@ -398,6 +411,7 @@ def broker_rows(defaults: object) -> Iterator[Setting]:
         _TOPICS,
         _CONNECTIONS,
         QUOTA_ROWS,
+        LINK_ROWS,
         _GROUPS,
         _SQS,
         _DASHBOARD,

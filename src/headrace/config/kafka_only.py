@@ -190,8 +190,6 @@ _NEEDS_RESTART = (
     *_unused(
         "the operating system sizes its buffers itself",
         ("socket.listen.backlog.size", _INT, 50),
-        ("socket.receive.buffer.bytes", _INT, 102_400),
-        ("socket.send.buffer.bytes", _INT, 102_400),
         ("replica.socket.receive.buffer.bytes", _INT, 65_536),
         minimum=-1,
         dynamic=False,

@@ -12,6 +12,7 @@ from typing import Any
 
 from headrace.config.broker import BROKER_SETTINGS, BrokerSettings, broker_settings
 from headrace.config.client_connection import PROFILE_VARIABLE, VARIABLES
+from headrace.config.link_rows import LINK_PASSWORD_PREFIX
 from headrace.config.settings import Setting, did_you_mean
 from headrace.config.topic import TOPIC_SETTINGS
 from headrace.model.errors import SettingsError
@@ -111,6 +112,8 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, str]:
     texts: dict[str, str] = {}
     for variable, text in environment.items():
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable in NOT_SETTINGS or _SERVICE_LINK.fullmatch(variable):
+            continue
+        if variable.startswith(LINK_PASSWORD_PREFIX):
             continue
         name = names.get(variable)
         if name is None:

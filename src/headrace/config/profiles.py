@@ -105,7 +105,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _value(where: str, key: str, value: Any, environment: Mapping[str, str]) -> str | bool:
     if key not in KEYS:
-        raise SettingsError(f"{where}: unknown key {key}{did_you_mean(key, KEYS)}")
+        raise SettingsError(f"{where}: unknown key {key}{did_you_mean(key, KEYS)}; the keys are {', '.join(KEYS)}")
     if isinstance(value, bool) and key in ("tls", "verify_hostname"):
         return value
     if not isinstance(value, str):

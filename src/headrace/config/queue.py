@@ -5,8 +5,12 @@ changed and replicated with it, and any Kafka tool shows them. `queue.type` make
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from headrace.config.backlog import DEFAULT_POLICY, backlog_rows
 from headrace.config.settings import Kind, Setting, parse_all, table
+from headrace.model.backlog import BacklogBound, backlog_bound
 from headrace.model.errors import SettingsError
+from headrace.model.features import SCHEDULES_LEVEL
+from headrace.model.timetable import read_timetable
 
 PREFIX = "queue."
 
@@ -14,6 +18,7 @@ _SECOND_MS = 1000
 _DAY_MS = 24 * 60 * 60 * _SECOND_MS
 _YEAR_MS = 365 * _DAY_MS
 
+_LEAST_IDLE_MS = 60 * _SECOND_MS
 MAX_VISIBILITY_MS = 12 * 60 * 60 * _SECOND_MS
 MAX_BODY_BYTES = 1_048_576
 
@@ -38,7 +43,27 @@ class QueueSettings:
     priority_ageing_ms: int = 0
     dedupe_by_content: bool = False
     dedupe_scope: str = "queue"
+    schedule: str = ""
+    schedule_timezone: str = "UTC"
+    schedule_missed: str = "once"
+    idle_delete_ms: int = 0
     attributes: str = ""
+    max_backlog_age_ms: int = 0
+    max_backlog_bytes: int = 0
+    max_backlog_messages: int = 0
+    max_backlog_policy: str = DEFAULT_POLICY
+
+    @property
+    def backlog_bound(self) -> BacklogBound | None:
+        return backlog_bound(
+            self.max_backlog_messages, self.max_backlog_bytes, self.max_backlog_age_ms, self.max_backlog_policy
+        )
+
+    @property
+    def age_limit_ms(self) -> int:
+        """When a message that was not deleted is dropped: after its retention, or the age of a backlog that drops."""
+        bound = self.backlog_bound
+        return min(self.retention_ms, bound.age_ms) if bound and bound.drops and bound.age_ms else self.retention_ms
 
     @property
     def is_queue(self) -> bool:
@@ -92,8 +117,23 @@ QUEUE_SETTINGS: Mapping[str, Setting] = table(
     Setting("queue.dedupe.scope", Kind.STRING, _D.dedupe_scope,
             "In a fifo queue: deduplicate within the whole queue or within the message group.",
             choices=("queue", "messageGroup")),
+    Setting("queue.schedule", Kind.STRING, _D.schedule,
+            "When the broker itself sends a message to the queue: every 5 minutes, or cron 0 6 * * *. Empty: never.",
+            level=SCHEDULES_LEVEL),
+    Setting("queue.schedule.timezone", Kind.STRING, _D.schedule_timezone,
+            "The time zone of a cron expression in queue.schedule, such as Europe/Berlin.", level=SCHEDULES_LEVEL),
+    Setting("queue.schedule.missed", Kind.STRING, _D.schedule_missed,
+            "Which due times of queue.schedule count when they could not be handled in time: none that is more than a "
+            "minute late (skip), the latest (once), or all (the last 1,000).",
+            choices=("skip", "once", "all"), level=SCHEDULES_LEVEL),
+    Setting("queue.idle.delete.ms", Kind.LONG, _D.idle_delete_ms,
+            "The queue is deleted with its messages when no receiver has asked for messages for this time, from a "
+            "minute on; 0: never. For reply queues of clients that are gone.",
+            0, _YEAR_MS, level=SCHEDULES_LEVEL),
     Setting("queue.attributes", Kind.STRING, _D.attributes,
             "Other attributes of the queue for the SQS API, as JSON: its tags, policies and times."),
+    *backlog_rows(PREFIX, "those that are not deleted: available, in flight and delayed",
+                  "the oldest available messages are deleted"),
 )  # fmt: skip
 
 
@@ -105,4 +145,10 @@ def queue_settings(overrides: Mapping[str, str]) -> QueueSettings:
         raise SettingsError(f"{min(overrides)} is a setting of queues: set queue.type to standard or fifo")
     if not result.is_fifo and (result.dedupe_by_content or result.dedupe_scope != _D.dedupe_scope):
         raise SettingsError("queue.dedupe.* are settings of fifo queues: set queue.type=fifo")
+    if 0 < result.idle_delete_ms < _LEAST_IDLE_MS:
+        raise SettingsError(f"queue.idle.delete.ms must be 0, or at least {_LEAST_IDLE_MS}")
+    if result.schedule:
+        read_timetable(result.schedule, result.schedule_timezone)
+    elif (result.schedule_timezone, result.schedule_missed) != (_D.schedule_timezone, _D.schedule_missed):
+        raise SettingsError("queue.schedule.* are for a queue with a schedule: set queue.schedule")
     return result

@@ -9,6 +9,10 @@ QUOTA_ROWS = (
          "How many connections this broker accepts each second; more wait their turn. A listener can have a limit of "
          "its own, by an option of the same name. The listener of brokers is exempt if it is not the only one.", 1,
          dynamic=True, level=QUOTAS_LEVEL),
+    SettingRow("quota.scope", Kind.STRING,
+         "What a quota of a user or client id limits: with `broker`, as in Kafka, its use of each broker by itself; "
+         "with `cluster` its use of all brokers together, of which each has a share that changes every second.",
+         choices=("broker", "cluster"), dynamic=True, level=QUOTAS_LEVEL),
     SettingRow("quota.window.num", Kind.INT,
          "The number of windows over which the rates of clients are measured for quotas.", 1, 1000),
     SettingRow("quota.window.size.seconds", Kind.INT, "The length of each of these windows.", 1, 3600),

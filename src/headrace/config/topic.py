@@ -6,12 +6,14 @@ Kafka settings without effect here (tiered storage, message down-conversion) are
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from headrace.config.backlog import DEFAULT_POLICY, backlog_rows
 from headrace.config.kafka_only import RETIRED, TOPIC_ROWS
 from headrace.config.queue import NO_QUEUE, PREFIX, QUEUE_SETTINGS, QueueSettings, queue_settings
 from headrace.config.schema_aliases import STRATEGIES, VALIDATIONS
 from headrace.config.settings import Kind, Setting, Value, parse_all, table
+from headrace.model.backlog import BacklogBound, backlog_bound
 from headrace.model.errors import SettingsError
-from headrace.model.features import SCHEMAS_LEVEL
+from headrace.model.features import BACKLOGS_LEVEL, SCHEMAS_LEVEL
 
 _DAY_MS = 24 * 60 * 60 * 1000
 _NEVER = 2**63 - 1
@@ -34,6 +36,11 @@ class TopicSettings:
     flush_ms: int = _NEVER
     flush_policy: str = "ack"
     index_interval_bytes: int = 4096
+    max_backlog_age_ms: int = 0
+    max_backlog_bytes: int = 0
+    max_backlog_groups: tuple[str, ...] = ()
+    max_backlog_messages: int = 0
+    max_backlog_policy: str = DEFAULT_POLICY
     max_compaction_lag_ms: int = _NEVER
     max_message_bytes: int = 1_048_588
     message_timestamp_after_max_ms: int = 3_600_000
@@ -64,6 +71,13 @@ class TopicSettings:
         else:
             value = getattr(self, row.attribute)
         return value
+
+    @property
+    def backlog_bound(self) -> BacklogBound | None:
+        """The bound on the backlog of each partition."""
+        return backlog_bound(
+            self.max_backlog_messages, self.max_backlog_bytes, self.max_backlog_age_ms, self.max_backlog_policy
+        )
 
     @property
     def compacts(self) -> bool:
@@ -140,6 +154,10 @@ TOPIC_SETTINGS: Mapping[str, Setting] = table(
     Setting("index.interval.bytes", Kind.INT, _D.index_interval_bytes,
             "Bytes between two entries of the offset index.", 0, broker_name="log.index.interval.bytes"),
     *_schema_rows("key"),
+    *backlog_rows("", "what the slowest group has not read of a partition", "the oldest records are deleted"),
+    Setting("max.backlog.groups", Kind.LIST, (),
+            "The groups whose position counts for the backlog; empty: all groups with committed offsets. Without any, "
+            "all that is stored counts.", level=BACKLOGS_LEVEL),
     Setting("max.compaction.lag.ms", Kind.LONG, _D.max_compaction_lag_ms,
             "A message is compacted after this time at the latest.", 1,
             broker_name="log.cleaner.max.compaction.lag.ms"),
@@ -209,6 +227,10 @@ def topic_settings(overrides: Mapping[str, str], defaults: TopicSettings = _D) -
         raise SettingsError("min.compaction.lag.ms is larger than max.compaction.lag.ms")
     if queue.is_queue and result.compacts:
         raise SettingsError("a queue cannot be compacted: use cleanup.policy=delete")
+    if queue.is_queue and result.backlog_bound is not None:
+        raise SettingsError("max.backlog.* is for topics: a queue has queue.max.backlog.*")
+    if result.compacts and result.backlog_bound is not None:
+        raise SettingsError("the backlog of a compacted topic has no bound: use cleanup.policy=delete")
     if queue.is_queue and result.checks_schemas:
         raise SettingsError("messages of a queue are not checked: schema validation must be off")
     return result

@@ -28,7 +28,6 @@ from headrace.groups.epoch_members import LEFT_FOR_NOW
 from headrace.groups.epoch_roster import check_member
 from headrace.groups.group import JOIN, LEAVE, Beat, Effects, GroupLimits, MemberView, Now, Reply
 from headrace.groups.offsets import Committer
-from headrace.groups.patterns import topic_pattern
 from headrace.groups.subscription import CONSUMER
 from headrace.groups.targets import TopicFilter
 from headrace.model.errors import (
@@ -41,6 +40,7 @@ from headrace.model.errors import (
     UnsupportedAssignor,
 )
 from headrace.model.image import ClusterImage
+from headrace.model.patterns import topic_pattern
 from headrace.protocol.fields import check_name
 from headrace.runtime.deferred import Deferred
 

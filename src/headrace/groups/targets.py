@@ -10,10 +10,10 @@ from headrace.groups.assignors import ASSIGNORS, Subscriber
 from headrace.groups.consumer_member import ConsumerMember
 from headrace.groups.consumer_records import ConsumerValue
 from headrace.groups.consumer_state import ConsumerDraft, ConsumerState
-from headrace.groups.patterns import topic_pattern
 from headrace.model.ids import TopicName
 from headrace.model.image import ClusterImage, TopicImage
 from headrace.model.invariants import invariant
+from headrace.model.patterns import topic_pattern
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Which requests count towards the quotas of their client."""
+"""Which accounts count what a client uses."""
 
-from headrace.kafka.dispatch import Peer
-from headrace.kafka.metered_request import ClientMeter, MeteredRequest
+from headrace.kafka.dispatch import Context, Peer
+from headrace.kafka.metered_request import PRODUCE, ClientMeter
 from headrace.kafka.services import Services
 from headrace.model.acls import CLUSTER_NAME, AclOperation, ResourceType
 from headrace.model.users import USER_TYPE
@@ -9,38 +9,24 @@ from headrace.protocol.codec import RequestHeader
 from headrace.quotas.broker_quotas import BrokerQuotas
 from headrace.replication.peers import BROKER_SOFTWARE
 
-_EXEMPT = frozenset({17, 27, 36, 58})
-"""SaslHandshake, WriteTxnMarkers, SaslAuthenticate and Envelope: exempt in Kafka, too."""
 _PRINCIPAL_PREFIX = f"{USER_TYPE}:"
 
 
-def metered_request(
-    quotas: BrokerQuotas, header: RequestHeader, peer: Peer, services: Services, size_bytes: int
-) -> MeteredRequest | None:
-    """A request that counts; None for those of brokers and of clients without a quota, and for APIs that are exempt."""
-    meter = peer.meter
-    if (
-        meter is None
-        or meter.generation != quotas.accounts.generation
-        or meter.client_id != header.client_id
-        or meter.principal != peer.subject.principal
-        or meter.software is not peer.client_software
-        or meter.quotas is not quotas
-    ):
-        meter = peer.meter = _meter(quotas, header, peer, services)
-    accounts = meter.accounts
-    if accounts is None or header.api_key in _EXEMPT:
-        return None
-    return MeteredRequest(meter, accounts, size_bytes)
-
-
-def _meter(quotas: BrokerQuotas, header: RequestHeader, peer: Peer, services: Services) -> ClientMeter:
-    now_ms = services.clock.monotonic_ms
-    accounts = None
+def client_meter(quotas: BrokerQuotas, header: RequestHeader, peer: Peer, services: Services) -> ClientMeter:
+    """What counts the use of a client; nothing is counted for brokers and for clients without a quota."""
+    clock, accounts = services.clock, None
     if not _is_broker(peer, services):
-        found = quotas.accounts.client(user_of(peer), header.client_id or "", int(now_ms()))
+        found = quotas.accounts.client(user_of(peer), header.client_id or "", int(clock.monotonic_ms()))
         accounts = found if any(found.all()) else None
-    return ClientMeter(quotas, peer.subject.principal, peer.client_software, header.client_id, accounts, now_ms)
+    return ClientMeter(quotas, header.client_id, accounts, clock.monotonic_s)
+
+
+def timed_later(context: Context) -> Context:
+    """The context of a request that goes on: of a Produce whose bytes were counted at once, the time counts now."""
+    meter = context.peer.meter
+    if meter is None or not meter.is_timed or context.header.api_key != PRODUCE:
+        return context
+    return context._replace(metered=meter.current)
 
 
 def user_of(peer: Peer) -> str:

@@ -23,6 +23,29 @@ from headrace.config.topic import rows_for
 from headrace.kafka.broker_loggers import logger_level, logger_rows
 from headrace.kafka.shown_names import shown_names
 from headrace.model.image import TopicImage
+from headrace.model.links import Mirror
+from headrace.model.provenance import (
+    MIRROR_LINK,
+    MIRROR_ORIGINS,
+    MIRROR_PROMOTION,
+    MIRROR_SOURCE,
+    MIRROR_STATE,
+    Promotion,
+)
+
+_PROVENANCE = {
+    name: Setting(name, Kind.STRING, "", text)
+    for name, text in (
+        (MIRROR_SOURCE, "The cluster and the topic that this topic is copied from, or was before it was taken over."),
+        (MIRROR_STATE, "The state of the mirror topic; stopped if it was taken over, and is like any other topic now."),
+        (MIRROR_LINK, "The name and the id of the link that fills this topic, or did."),
+        (MIRROR_ORIGINS, "The ids of all clusters whose records this topic may have besides those written here."),
+        (
+            MIRROR_PROMOTION,
+            "The cluster and topic id that it was copied from, and its first own leader epoch.",
+        ),
+    )
+}
 
 
 class ConfigResourceType(IntEnum):
@@ -72,8 +95,22 @@ class ConfigEntry(NamedTuple):
 
 
 def topic_entries(metadata: Metadata, topic: TopicImage) -> Iterator[ConfigEntry]:
-    """Every setting of a topic."""
-    return _entries(metadata, rows_for(topic.settings).values(), topic.settings, ConfigSource.TOPIC)
+    """Every setting of a topic; a mirror topic, or one that was, has read-only ones that say where its records are
+    from."""
+    yield from _entries(metadata, rows_for(topic.settings).values(), topic.settings, ConfigSource.TOPIC)
+    mirror = metadata.image.mirrors.get(topic.topic_id)
+    for name, value in () if mirror is None else _provenance(mirror):
+        yield ConfigEntry(_PROVENANCE[name], True, (Synonym(name, value, ConfigSource.TOPIC),))
+
+
+def _provenance(mirror: Mirror) -> Iterator[tuple[str, str]]:
+    yield MIRROR_SOURCE, f"{mirror.source_cluster_id}/{mirror.source_topic}"
+    yield MIRROR_STATE, mirror.state.value
+    yield MIRROR_LINK, mirror.link if mirror.link_id is None else f"{mirror.link} {mirror.link_id}"
+    yield MIRROR_ORIGINS, ",".join(mirror.origins)
+    if not mirror.is_read_only:
+        promotion = Promotion(mirror.source_cluster_id, mirror.source_topic_id, mirror.promoted_epoch)
+        yield MIRROR_PROMOTION, promotion.text()
 
 
 def alias_entries(metadata: Metadata, topic: TopicImage, names: Iterable[str]) -> Iterator[ConfigEntry]:

@@ -16,13 +16,17 @@ from headrace.config.listeners import KafkaListener
 from headrace.kafka.answer_queue import AnswerQueue
 from headrace.kafka.answers import AnswerSlot, encode_answer, refusal
 from headrace.kafka.audited import route
-from headrace.kafka.authentication import Authentication, Stage
-from headrace.kafka.client_meters import metered_request
+from headrace.kafka.authentication import SASL_AUTHENTICATE_KEY, Authentication, Stage
+from headrace.kafka.budget import BULK_HEADS
+from headrace.kafka.bulk_line import CROWDED_READ_BYTES
+from headrace.kafka.client_meters import client_meter, timed_later
+from headrace.kafka.client_timeouts import ClientTimeouts
 from headrace.kafka.connection_host import ConnectionHost
 from headrace.kafka.connection_state import ConnectionState, Phase
 from headrace.kafka.dispatch import Answer, Context, NoAnswer, Peer, Raw
-from headrace.kafka.login import authenticate
-from headrace.kafka.metered_request import MeteredRequest
+from headrace.kafka.frame_memory import FrameMemory
+from headrace.kafka.login import answer_raw_token
+from headrace.kafka.metered_request import PRODUCE, MeteredRequest
 from headrace.kafka.mute_timer import MuteTimer
 from headrace.kafka.outbox import Outbox, Part, outbox_for
 from headrace.kafka.request_meter import note_errors
@@ -30,45 +34,39 @@ from headrace.kafka.request_turn import TurnTimer
 from headrace.model.errors import ProtocolError
 from headrace.observe.request_mark import mark_task, thread_mark
 from headrace.observe.request_metrics import KindMetrics
-from headrace.protocol.codec import api_name, peek_api, read_request_header
+from headrace.protocol.codec import RequestHeader, api_name, peek_api, read_request_header
 from headrace.protocol.frames import Frame, FrameReader
 from headrace.runtime.deferred import Deferred
-from headrace.security.sasl.mechanism import Rejected
 from headrace.security.subject import UNKNOWN, Subject
 
 log = logging.getLogger(__name__)
 
 _ENCODED_BY_HAND = (Raw, NoAnswer)
-_SERVING = Phase.SERVING  # a global name costs less than a member of an enum
+_SERVING, _AUTHENTICATING = Phase.SERVING, Phase.AUTHENTICATING  # global names cost less than members of an enum
+_RAW_TOKEN = RequestHeader(SASL_AUTHENTICATE_KEY, api_version=0, correlation_id=0, client_id=None, body_at=0)
 _HELD_ANSWERS_MAX_BYTES = 16 * 1024 * 1024
 _PROMISED_ANSWERS_MAX_BYTES = 64 * 1024 * 1024
 """No request is begun above this sum of expected answer sizes; the last one begun may exceed it."""
-_SLOWEST_BYTES_PER_MS = 16
-"""The minimum average rate at which a request that exceeds the stall timeout must arrive."""
 
 
 class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_answers",
         "_authentication",
-        "_frame_began_ms",
         "_frames",
-        "_holds_large_frame",
         "_host",
-        "_last_active_ms",
         "_listener",
         "_mark",
+        "_memory",
         "_mute_timer",
-        "_opened_ms",
         "_outbox",
         "_peer",
         "_promised_bytes",
         "_queue",
-        "_reserved_bytes",
         "_state",
+        "_timeouts",
         "_timer",
         "_transport",
-        "_unsent_bytes",
     )
 
     def __init__(self, host: ConnectionHost, max_frame_bytes: int, listener: KafkaListener) -> None:
@@ -79,30 +77,23 @@ class Connection(asyncio.BufferedProtocol):
         self._mark = thread_mark()
         """Names the request that is being handled in log lines."""
         self._authentication: Authentication | None = None
-        self._opened_ms = 0.0
         self._frames = FrameReader(max_frame_bytes, host.buffers)
+        self._memory = FrameMemory(host.budget, self._frames, self._memory_available)
+        self._timeouts = ClientTimeouts(self._state, self._frames, self._memory)
         self._queue: deque[Frame] = deque()
         self._answers = AnswerQueue(self._timer, self._answers_sent)
         self._mute_timer = MuteTimer(self._state, self._resume)
         self._transport: asyncio.Transport | None = None
         self._outbox: Outbox | None = None
         self._peer: Peer | None = None
-        self._reserved_bytes = 0
-        self._holds_large_frame = False
-        """Whether the reserved memory is that of a request whose handler goes on as a coroutine."""
         self._promised_bytes = 0
-        self._unsent_bytes = 0
-        self._last_active_ms = 0.0
-        """When bytes were last received, or sent to a client that reads slowly."""
-        self._frame_began_ms = 0.0
-        """When the partly received frame began to arrive, or reading last resumed."""
 
     # -- the transport's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = stream = cast(asyncio.Transport, transport)
         self._outbox = self._answers.outbox = outbox_for(stream, self._resume)
-        self._last_active_ms = self._opened_ms = self._host.now_ms()
+        self._timeouts.active_ms = self._host.now_ms()
         self._peer, delay_ms = self._host.opened(self, stream, self._listener)
         decided = self.abort if self._peer is None else self._admitted
         if delay_ms:
@@ -115,7 +106,7 @@ class Connection(asyncio.BufferedProtocol):
         assert self._peer is not None
         if self._state.phase is not Phase.ACCEPTED:
             return
-        self._opened_ms = self._host.now_ms()
+        self._timeouts.admitted_ms = self._host.now_ms()
         self._authentication = self._peer.authentication
         self._state.admitted(authenticates=self._authentication is not None)
         self._regulate()
@@ -137,25 +128,29 @@ class Connection(asyncio.BufferedProtocol):
             self._outbox = None
         self._host.closed(self)
         self._queue.clear()
-        self._host.budget.leave(self._budget_has_room)
-        if not self._holds_large_frame:
-            self._release_reserved()
+        self._memory.abandon()
         self._mute_timer.abandon()
         self._answers.abandon()
-        if self._peer is not None:
-            for closed in tuple(self._peer.on_closed.values()):
+        if (peer := self._peer) is not None:
+            if peer.meter is not None:
+                peer.meter.close(self._host.now_ms())
+                peer.meter = None
+            for closed in tuple(peer.on_closed.values()):
                 closed()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._frames.window() if self._frames.wants_window else self._host.scratch
+        if self._frames.wants_window:
+            return self._frames.window()
+        host = self._host
+        return host.scratch[:CROWDED_READ_BYTES] if host.line.is_crowded else host.scratch
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._last_active_ms = self._host.now_ms()
+        timeouts, frames = self._timeouts, self._frames
+        timeouts.active_ms = now_ms = self._host.now_ms()
         if (peer := self._peer) is not None:
             peer.received_bytes += nbytes
-        frames = self._frames
         if not frames.is_inside_frame:
-            self._frame_began_ms = self._last_active_ms
+            timeouts.frame_began_ms = now_ms
         try:
             if frames.wants_window:
                 frame = frames.advance(nbytes)
@@ -164,7 +159,7 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._queue.extend(frames.feed(self._host.scratch[:nbytes]))
                 if self._queue:
-                    self._frame_began_ms = self._last_active_ms
+                    timeouts.frame_began_ms = now_ms
         except ProtocolError as error:
             self.close(f"sent a malformed frame: {error}")
             return
@@ -172,8 +167,9 @@ class Connection(asyncio.BufferedProtocol):
             self._reserve()
         if self._queue:
             if (timer := self._timer) is not None:
-                timer.received_ms = timer.begun_ms = self._last_active_ms
-            self._pump()
+                timer.received_ms = timer.begun_ms = now_ms
+            if not (self._host.line.is_busy(now_ms) and self._waits_in_line()):
+                self._pump()
 
     # -- the server's side
 
@@ -207,13 +203,6 @@ class Connection(asyncio.BufferedProtocol):
         answers = self._answers
         return bool(answers.slots or answers.has_ready or (self._outbox is not None and self._outbox.pending_bytes))
 
-    def _is_stalled(self, now_ms: float, stall_ms: float) -> bool:
-        """True if a frame is incomplete for too long: the client sends nothing, or below the minimum rate."""
-        if not (self._state.is_reading and self._frames.is_inside_frame):
-            return False
-        slow_ms = stall_ms + self._frames.got_bytes / _SLOWEST_BYTES_PER_MS
-        return now_ms - self._last_active_ms > stall_ms or now_ms - self._frame_began_ms > slow_ms
-
     def drain(self) -> None:
         """Accept no more requests; those in flight are answered."""
         self._state.drain()
@@ -222,26 +211,22 @@ class Connection(asyncio.BufferedProtocol):
         self._answers.hurry()
 
     def look_after(self, *, idle_ms: float, stall_ms: float) -> None:
-        """Close the connection if it has been idle too long, or stalled inside a frame. Called periodically."""
+        """Close the connection if the client has exceeded a timeout. Called periodically."""
         if self._outbox is None or self._transport is None:
             return
-        now_ms = self._host.now_ms()
-        if self._outbox.pending_bytes != self._unsent_bytes:
-            self._unsent_bytes = self._outbox.pending_bytes
-            self._last_active_ms = now_ms
-        silent_ms = now_ms - self._last_active_ms
+        now_ms, timeouts = self._host.now_ms(), self._timeouts
+        timeouts.note_unsent(self._outbox.pending_bytes, now_ms)
         if self._state.phase is Phase.CLOSING:
             # The client does not read the remaining answers, and may never do so.
-            if silent_ms > stall_ms:
+            if now_ms - timeouts.active_ms > stall_ms:
                 self.abort()
-        elif self._state.is_authenticating and now_ms - self._opened_ms > stall_ms:
-            self.close(f"did not authenticate within {stall_ms} ms")
-        elif self._is_stalled(now_ms, stall_ms):
-            self.close(f"sent part of a request and not the rest within {stall_ms} ms")
-        elif silent_ms > stall_ms and self._unsent_bytes and self._reserved_bytes:
-            self.close("holds memory with part of a request, and reads no answers")
-        elif silent_ms > idle_ms and not self._state.is_muted and (self.is_idle or self._unsent_bytes):
-            self.close(f"was idle for {idle_ms} ms")
+            return
+        is_memory_short = self._host.budget.waiting_count > 0
+        reason = timeouts.why_close(
+            now_ms, idle_ms=idle_ms, stall_ms=stall_ms, is_idle=self.is_idle, is_memory_short=is_memory_short
+        )
+        if reason:
+            self.close(reason)
 
     def close(self, reason: str) -> None:
         """Send the answers that are ready, then close. Nothing more is read or begun."""
@@ -249,7 +234,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._peer is not None:
             self._host.closing(self._peer, reason)
-        self._last_active_ms = self._host.now_ms()
+        self._timeouts.active_ms = self._host.now_ms()
         self._queue.clear()
         self._regulate()
         self._answers.send()
@@ -274,6 +259,9 @@ class Connection(asyncio.BufferedProtocol):
         """Handle the queued requests that limits allow. Not reentrant: handling one may complete an earlier one."""
         state, queue, answers, timer = self._state, self._queue, self._answers, self._timer
         if state.begin_dispatch():
+            is_timing = bool(queue) and self._host.quotas.is_timing
+            if is_timing and self._peer is not None and (meter := self._peer.meter) is not None:
+                meter.mark_ms = self._host.now_ms() if timer is None else timer.begun_ms
             answers.is_collecting = True
             try:
                 while queue and self._may_handle():
@@ -291,8 +279,10 @@ class Connection(asyncio.BufferedProtocol):
                 answers.is_collecting = False
                 if answers.has_ready:
                     answers.send()
-                if timer is not None and timer.count:
-                    timer.end()
+                ended_ms = timer.end() if timer is not None and timer.count else self._host.now_ms()
+                self._host.line.last_ms = ended_ms
+                if is_timing and self._peer is not None and (meter := self._peer.meter) is not None:
+                    meter.end_turn(ended_ms)
         elif not state.is_blocked:
             return
         self._regulate()
@@ -301,9 +291,42 @@ class Connection(asyncio.BufferedProtocol):
 
     def _resume(self) -> None:
         """Handle requests that have waited: for the one before them, or for the client to read answers."""
-        if self._timer is not None and self._queue:
-            self._timer.begun_ms = self._host.now_ms()
+        if self._queue:
+            now_ms = self._host.now_ms()
+            if self._timer is not None:
+                self._timer.begun_ms = now_ms
+            if self._host.line.is_busy(now_ms) and self._waits_in_line():
+                return
         self._pump()
+
+    def _waits_in_line(self) -> bool:
+        """Wait in line if the next request is a bulk request that could be handled now; True while it waits."""
+        state = self._state
+        if state.is_queued:
+            # More was read than one read gives: libuv reads up to 32 times before others have their turn.
+            self.hold()
+            return True
+        if not state.is_ready:
+            return False
+        peer = self._peer
+        if peer is None or peer.is_follower or bytes(self._queue[0][:2]) not in BULK_HEADS or not self._may_handle():
+            return False
+        state.queue_up()
+        # Large frames are part of the budget.
+        self._host.line.wait(self, sum(len(frame) for frame in self._queue if isinstance(frame, bytes)))
+        return True
+
+    def take_turn(self) -> None:
+        """Handle the requests that have waited in line."""
+        self._state.take_turn()
+        if self._transport is not None:
+            if self._timer is not None:
+                self._timer.begun_ms = self._host.now_ms()
+            self._pump()
+
+    def hold(self) -> None:
+        """Read nothing while requests wait in line."""
+        self._regulate()
 
     def _may_handle(self) -> bool:
         return (
@@ -322,7 +345,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         key, version, correlation_id = peek_api(frame)
         if authentication is not None and (reason := authentication.why_not(key)) is not None:
-            self._release(frame)
+            self._memory.release(frame)
             self.close(reason)
             return
         slot = AnswerSlot()
@@ -330,7 +353,7 @@ class Connection(asyncio.BufferedProtocol):
         found = route(key, version)
         if found is None:
             refused = refusal(frame, key, version, correlation_id)
-            self._release(frame)
+            self._memory.release(frame)
             self._answers.fill(slot, refused)
             return
         handler, read, flexible = found
@@ -343,32 +366,60 @@ class Connection(asyncio.BufferedProtocol):
             if timer.key != key:
                 timer.switch(key, peer.is_follower)
             timer.count += 1
-        metered = None
-        if self._host.quotas.is_active and not self._state.is_authenticating:
-            metered = metered_request(self._host.quotas, header, peer, self._host.services, len(frame))
+        metered, quotas = None, self._host.quotas
+        if quotas.is_active:
+            meter = peer.meter
+            if meter is None or meter.generation.is_over or meter.client_id != header.client_id:
+                before, meter = meter, None
+                if self._state.phase is not _AUTHENTICATING:
+                    meter = peer.meter = client_meter(quotas, header, peer, self._host.services)
+                    if before is not None:
+                        before.close(self._host.now_ms())
+            if meter is not None:
+                now_ms = self._host.now_ms() if timer is None else timer.begun_ms
+                account = meter.quick_produce
+                # `account.count` in place: a call costs more than all the rest.
+                if (
+                    account is not None
+                    and key == PRODUCE
+                    and now_ms < account.quick_until_ms
+                    and (pending := account.pending + len(frame)) <= account.free
+                ):
+                    account.pending = pending
+                    account.last_ms = now_ms
+                else:
+                    metered = meter.begin(key, len(frame), now_ms)
         self._mark.request = context = Context(header, peer, self._host.services, metered)
         result = handler(context, read(frame, header))
-        if metered is not None and metered.is_timed:
-            metered.pause()
-            if isinstance(result, CoroutineType):
-                result = metered.timed(result)
         if isinstance(result, CoroutineType):
+            if metered is None and quotas.is_timing:
+                context = timed_later(context)
+                metered = context.metered
+            if metered is not None:
+                metered.retire()
+                if metered.is_timed:
+                    result = metered.timed(result)
             if timer is not None:
                 slot.turn = timer.alone()
-            self._state.block()
-            self._holds_large_frame = isinstance(frame, memoryview)
-            self._host.spawn(self._serve(slot, context, frame, result))
+            self._spawn(slot, context, frame, result)
             return
-        self._release(frame)
+        self._memory.release(frame)
         if isinstance(result, Deferred):
+            if metered is None and quotas.is_timing:
+                context = timed_later(context)
+                metered = context.metered
+            if metered is not None:
+                metered.retire()
             if timer is not None:
                 slot.turn = timer.later()
             self._await_answer(slot, context, result)
         else:
-            if isinstance(result, Raw) and (metered is None or not (metered.throttle_ms or metered.is_timed)):
+            if isinstance(result, Raw) and (metered is None or not metered.throttle_ms):
                 buffers = result.buffers
             else:
                 buffers = self._encoded(context, result, None if timer is None else timer.kind)
+                if metered is not None and metered.throttle_ms:
+                    metered.retire()
             if not self._answers.fill(slot, buffers) and timer is not None:
                 slot.turn = timer.later()
             if authentication is not None:
@@ -379,28 +430,8 @@ class Connection(asyncio.BufferedProtocol):
         assert self._peer is not None
         slot = AnswerSlot()
         self._answers.slots.append(slot)
-        token = bytes(frame)
-        self._release(frame)
-        self._state.block()
-        self._host.spawn(self._serve_raw_token(slot, self._peer, token, authentication))
-
-    async def _serve_raw_token(
-        self, slot: AnswerSlot, peer: Peer, token: bytes, authentication: Authentication
-    ) -> None:
-        try:
-            answer = await authenticate(self._host.services, peer, authentication, token)
-        except Exception:
-            log.exception("a SASL token could not be handled")
-            self.abort()
-            return
-        finally:
-            self._state.unblock()
-        if self._transport is None:
-            return
-        if answer is not None and not isinstance(answer, Rejected):
-            self._answers.fill(slot, (answer.token,))
-        self._note_authentication(authentication)
-        self._resume()
+        context = Context(_RAW_TOKEN, self._peer, self._host.services)
+        self._spawn(slot, context, frame, answer_raw_token(context, authentication, bytes(frame)))
 
     def _note_authentication(self, authentication: Authentication) -> None:
         """Serve the client once it has authenticated; close the connection if it has failed to."""
@@ -410,6 +441,12 @@ class Connection(asyncio.BufferedProtocol):
             self._state.authenticated()
             self._host.authenticated(self)
             self._frames.max_frame_bytes = self._host.services.settings.socket_request_max_bytes
+
+    def _spawn(self, slot: AnswerSlot, context: Context, frame: Frame, work: Coroutine[Any, Any, Answer]) -> None:
+        """Go on with a request as a coroutine; the next one waits until it ends."""
+        self._state.block()
+        self._memory.is_in_use = isinstance(frame, memoryview)
+        self._host.spawn(self._serve(slot, context, frame, work))
 
     async def _serve(self, slot: AnswerSlot, context: Context, frame: Frame, work: Coroutine[Any, Any, Answer]) -> None:
         mark = mark_task(context)
@@ -425,7 +462,7 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             mark.request = None
             self._state.unblock()
-            self._release(frame)
+            self._memory.release(frame)
         if slot.turn is not None:
             slot.turn.close(self._host.now_ms())
         if isinstance(answer, Deferred):
@@ -450,7 +487,12 @@ class Connection(asyncio.BufferedProtocol):
         try:
             if (turn := slot.turn) is not None and not turn.unsent:
                 turn.ready_ms = self._host.now_ms()
+            metered = context.metered if context.metered is not None and context.metered.is_timed else None
+            if metered is not None:
+                metered.resume()
             buffers = self._encoded(context, answer, None if turn is None else turn.kind)
+            if metered is not None:
+                metered.encoded()
         except Exception:
             name = api_name(context.header.api_key)
             log.exception("the answer to %s cannot be written", name, extra={"request": context})
@@ -465,14 +507,11 @@ class Connection(asyncio.BufferedProtocol):
     # -- answers
 
     def _encoded(self, context: Context, answer: Answer, kind: KindMetrics | None) -> Sequence[Part]:
-        if (metered := context.metered) is not None:
-            answer = self._throttled(metered, answer)
+        if context.metered is not None:
+            answer = self._throttled(context.metered, answer)
         if kind is not None and not isinstance(answer, _ENCODED_BY_HAND):
             note_errors(kind, answer)
-        buffers = encode_answer(context, answer)
-        if metered is not None and metered.is_timed:
-            metered.encoded()
-        return buffers
+        return encode_answer(context, answer)
 
     def _answers_sent(self, size_bytes: int) -> None:
         """Answers were passed to the socket."""
@@ -491,8 +530,6 @@ class Connection(asyncio.BufferedProtocol):
             answer = metered.answered(answer)
         if metered.throttle_ms:
             self._mute(metered)
-        if metered.is_timed:
-            metered.resume()
         return answer
 
     def _mute(self, metered: MeteredRequest) -> None:
@@ -513,38 +550,20 @@ class Connection(asyncio.BufferedProtocol):
             return
         if has_room:
             # The time in which reading was paused does not count towards the client's timeouts.
-            self._frame_began_ms = self._last_active_ms = self._host.now_ms()
+            self._timeouts.frame_began_ms = self._timeouts.active_ms = self._host.now_ms()
             transport.resume_reading()
         else:
             transport.pause_reading()
 
     def _reserve(self) -> None:
-        """Reserve memory for a large frame before its buffer grows; if there is none, pause until there is."""
-        growth = self._frames.needed_bytes - self._reserved_bytes
-        if growth <= 0 or self._state.is_awaiting_memory:
+        """Reserve memory for a large frame; if there is none, pause until there is."""
+        if self._state.is_awaiting_memory or self._memory.reserve():
             return
-        budget = self._host.budget
-        if budget.take(growth, held_bytes=self._reserved_bytes):
-            self._reserved_bytes += growth
-            return
-        is_pause_due = self._state.await_memory()
-        budget.wait(self._budget_has_room, held_bytes=self._reserved_bytes)
-        if is_pause_due and self._transport is not None and not self._transport.is_closing():
+        if self._state.await_memory() and self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
-    def _budget_has_room(self) -> None:
+    def _memory_available(self) -> None:
         self._state.memory_available()
         if self._transport is not None:
             self._reserve()
             self._regulate()
-
-    def _release(self, frame: Frame) -> None:
-        """Return the memory of a handled request. A connection has at most one large frame, whose buffer is reused."""
-        if isinstance(frame, memoryview):
-            self._holds_large_frame = False
-            self._release_reserved()
-            self._frames.release(frame)
-
-    def _release_reserved(self) -> None:
-        self._host.budget.release(self._reserved_bytes)
-        self._reserved_bytes = 0

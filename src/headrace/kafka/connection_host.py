@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from headrace.config.listeners import KafkaListener
 from headrace.kafka.budget import RequestBudget
+from headrace.kafka.bulk_line import BulkLine
 from headrace.kafka.dispatch import Peer
 from headrace.kafka.request_meter import KafkaRequestMeter
 from headrace.kafka.services import Services
@@ -28,6 +29,7 @@ class ConnectionHost(Protocol):
 
     services: Services
     budget: RequestBudget
+    line: BulkLine
     scratch: memoryview
     buffers: BufferPool
     max_in_flight: int

@@ -15,7 +15,7 @@ Which requests are answered while a client authenticates is in `authentication.p
 
 `Dispatch`, whether the next request may be handled:
 
-    READY ◄──► DISPATCHING ──► BLOCKED ──► READY
+    READY ◄──► DISPATCHING ──► BLOCKED ──► READY ◄──► QUEUED
 
 `Intake`, whether bytes are read from the socket:
 
@@ -48,6 +48,8 @@ class Dispatch(IntEnum):
     """Handlers are being called: a reentrant call from one of them must not begin the next request."""
     BLOCKED = auto()
     """A handler's coroutine is running, and later requests wait until it ends."""
+    QUEUED = auto()
+    """The broker is busy: the next request, a bulk request, waits in line (`bulk_line.py`)."""
 
 
 class Intake(IntEnum):
@@ -67,9 +69,10 @@ PHASES: Mapping[Phase, frozenset[Phase]] = {
     Phase.CLOSED: frozenset(),
 }
 DISPATCHES: Mapping[Dispatch, frozenset[Dispatch]] = {
-    Dispatch.READY: frozenset({Dispatch.DISPATCHING}),
+    Dispatch.READY: frozenset({Dispatch.DISPATCHING, Dispatch.QUEUED}),
     Dispatch.DISPATCHING: frozenset({Dispatch.READY, Dispatch.BLOCKED}),
     Dispatch.BLOCKED: frozenset({Dispatch.READY}),
+    Dispatch.QUEUED: frozenset({Dispatch.READY}),
 }
 INTAKES: Mapping[Intake, frozenset[Intake]] = {
     Intake.READING: frozenset({Intake.PAUSED, Intake.AWAITING_MEMORY}),
@@ -81,7 +84,7 @@ _S = TypeVar("_S", Phase, Dispatch, Intake)
 
 # Looked up for every request: an enum member costs more than a global name.
 _AUTHENTICATING, _SERVING = Phase.AUTHENTICATING, Phase.SERVING
-_READY, _DISPATCHING, _BLOCKED = Dispatch.READY, Dispatch.DISPATCHING, Dispatch.BLOCKED
+_READY, _DISPATCHING, _BLOCKED, _QUEUED = Dispatch.READY, Dispatch.DISPATCHING, Dispatch.BLOCKED, Dispatch.QUEUED
 _READING, _PAUSED, _AWAITING_MEMORY = Intake.READING, Intake.PAUSED, Intake.AWAITING_MEMORY
 
 
@@ -102,11 +105,25 @@ class ConnectionState:
     @property
     def may_begin_request(self) -> bool:
         """True while the phase and the previous request allow another one; the caller checks limits."""
-        return (self.phase is _SERVING or self.phase is _AUTHENTICATING) and self.dispatch is not _BLOCKED
+        dispatch = self.dispatch
+        return (
+            (self.phase is _SERVING or self.phase is _AUTHENTICATING)
+            and dispatch is not _BLOCKED
+            and dispatch is not _QUEUED
+        )
 
     @property
     def is_blocked(self) -> bool:
         return self.dispatch is _BLOCKED
+
+    @property
+    def is_ready(self) -> bool:
+        """True if no request is being handled, and the next one does not wait in line."""
+        return self.dispatch is _READY
+
+    @property
+    def is_queued(self) -> bool:
+        return self.dispatch is _QUEUED
 
     @property
     def is_reading(self) -> bool:
@@ -176,6 +193,16 @@ class ConnectionState:
         """Allow the next request: the coroutine has ended."""
         if self.dispatch is not _BLOCKED:
             raise IllegalTransition("no request blocks the next one")
+        self.dispatch = _READY
+
+    def queue_up(self) -> None:
+        """Begin no request until `take_turn`: the broker is busy."""
+        self.dispatch = _next(DISPATCHES, self.dispatch, _QUEUED)
+
+    def take_turn(self) -> None:
+        """Allow the next request: it has waited in line."""
+        if self.dispatch is not _QUEUED:
+            raise IllegalTransition("the connection does not wait in line")
         self.dispatch = _READY
 
     def end_dispatch(self) -> None:

@@ -82,9 +82,24 @@ class Peer:
     on_closed: dict[Hashable, Callable[[], None]] = field(default_factory=dict)
     """Callbacks for when the connection is lost, to end state bound to it. State that ends earlier removes its own."""
     meter: ClientMeter | None = None
-    """Counts what the client uses, as far as quotas limit it; found with its first request that may count."""
+    """Counts what the client uses, as far as quotas limit it; found with its first request that may count, and again
+    when it turns out to be another client."""
     grants: TopicGrants = field(default_factory=TopicGrants)
     """The topics that the client was found to be allowed to write to and to read."""
+
+    def set_subject(self, subject: Subject) -> None:
+        """The client has authenticated."""
+        self.subject = subject
+        self._find_accounts_again()
+
+    def set_software(self, software: str) -> None:
+        """The client has said what it is."""
+        self.client_software = software
+        self._find_accounts_again()
+
+    def _find_accounts_again(self) -> None:
+        if self.meter is not None:
+            self.meter.expire()
 
     @property
     def host(self) -> str:

@@ -43,6 +43,7 @@ _CODES: Mapping[type[BaseException], ErrorCode] = {
     errors.NotEnoughReplicasAfterAppend: ErrorCode.not_enough_replicas_after_append,
     # To a producer: nothing was appended, try again.
     errors.SchemasUnavailable: ErrorCode.not_enough_replicas,
+    errors.BacklogBlocked: ErrorCode.not_enough_replicas,
     # Logs
     errors.OffsetOutOfRange: ErrorCode.offset_out_of_range,
     errors.LogClosed: ErrorCode.not_leader_or_follower,
@@ -50,6 +51,7 @@ _CODES: Mapping[type[BaseException], ErrorCode] = {
     errors.StorageFailed: ErrorCode.kafka_storage_error,
     errors.EncryptionError: ErrorCode.kafka_storage_error,
     errors.TopicShredded: ErrorCode.policy_violation,
+    errors.NotAuthentic: ErrorCode.corrupt_message,
     errors.FencedLeaderEpoch: ErrorCode.fenced_leader_epoch,
     errors.UnknownLeaderEpoch: ErrorCode.unknown_leader_epoch,
     errors.NotLeader: ErrorCode.not_leader_or_follower,
@@ -124,6 +126,13 @@ _CODES: Mapping[type[BaseException], ErrorCode] = {
     errors.PipelineNotListening: ErrorCode.invalid_request,
     errors.PipelineBusy: ErrorCode.invalid_request,
     errors.TooManyPipelines: ErrorCode.policy_violation,
+    # Links
+    errors.UnknownLink: ErrorCode.resource_not_found,
+    errors.LinkExists: ErrorCode.duplicate_resource,
+    errors.InvalidLink: ErrorCode.invalid_request,
+    errors.SourceUnavailable: ErrorCode.network_exception,
+    errors.NotMirrored: ErrorCode.invalid_request,
+    errors.MirrorNotReady: ErrorCode.request_timed_out,
     # Access control
     errors.UnknownUser: ErrorCode.resource_not_found,
     errors.UnknownAccessKey: ErrorCode.resource_not_found,

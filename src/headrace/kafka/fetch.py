@@ -5,7 +5,8 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -87,6 +88,7 @@ class Fetch:
         "_committed",
         "_ctx",
         "_is_due",
+        "_leave_line",
         "_max_bytes",
         "_metered",
         "_min_bytes",
@@ -103,12 +105,14 @@ class Fetch:
         self._max_bytes = min(request.max_bytes, ctx.services.settings.fetch_max_bytes)
         self._metered = None if ctx.peer.is_follower else ctx.metered
         if self._metered is not None:
-            self._max_bytes = min(self._max_bytes, self._metered.fetch_max_bytes())
+            self._max_bytes = self._metered.fetch_max_bytes(self._max_bytes)
         self._min_bytes: int = min(request.min_bytes, self._max_bytes)
         self._wait_ms = to_ms(request.max_wait)
         self._answer: Deferred[Answer] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_due = False
+        self._leave_line: Callable[[], None] | None = None
+        """Gives up a read that waits for its turn."""
 
     def run(self) -> Answer | Deferred[Answer]:
         self._client.note_progress()
@@ -142,6 +146,8 @@ class Fetch:
     def _finish(self) -> None:
         if self._timer is not None:
             self._settle(self._look())
+        elif self._leave_line is not None:
+            self._leave_line()
 
     def _settle(self, found: Sequence[PartitionSlice]) -> None:
         if self._timer is not None:
@@ -227,8 +233,13 @@ class Fetch:
     def _read(self, found: Sequence[PartitionSlice]) -> Answer | Deferred[Answer]:
         """Answer at once if every byte is in the page cache, and few are encrypted."""
         metered = self._metered
-        if metered is not None and metered.fetched(sum(item.slice.length for item in found if item.slice is not None)):
-            return self._throttled(metered.throttle_ms)
+        if metered is not None:
+            size_bytes = 0
+            for item in found:
+                if item.slice is not None:
+                    size_bytes += item.slice.length
+            if metered.fetched(size_bytes):
+                return self._throttled(metered.throttle_ms)
         self._client.note_answered(found)
         parts: list[FetchedPartition] = []
         later: Later | None = None
@@ -256,7 +267,7 @@ class Fetch:
     ) -> Deferred[Answer]:
         """Decrypt in turns with other work if every byte is in the page cache; else read in a worker thread."""
         answer: Deferred[Answer] = Deferred(
-            size_bytes=sum(item.slice.length for item in found if item.slice is not None)
+            hurry=self._finish, size_bytes=sum(item.slice.length for item in found if item.slice is not None)
         )
         if later is Later.IN_WORKER:
             self._read_in_worker(found, answer)
@@ -275,11 +286,10 @@ class Fetch:
             answer.resolve(self._reply(found, read))
 
     def _read_in_worker(self, found: Sequence[PartitionSlice], answer: Deferred[Answer]) -> None:
-        loop = asyncio.get_running_loop()
         limits = [limits_of(item) for item in found]
-        future = loop.run_in_executor(self._ctx.services.workers, read_blocking, found, limits)
 
         def done(read: asyncio.Future[list[FetchedPartition | Damaged]]) -> None:
+            self._leave_line = None
             error = read.exception()
             if error is None:
                 parts = [self._report_damage(*each) for each in zip(found, limits, read.result(), strict=True)]
@@ -287,7 +297,18 @@ class Fetch:
             else:
                 self._answer_with_error(found, answer, error)
 
-        future.add_done_callback(done)
+        cold_reads = self._ctx.services.cold_reads
+        is_follower = self._ctx.peer.is_follower
+        give_way = None if is_follower else cold_reads.give_way
+        read = cold_reads.run(partial(read_blocking, found, limits, give_way), done, is_follower=is_follower)
+
+        def leave_line() -> None:
+            """The client is gone, or the broker is stopping: answer without records."""
+            self._leave_line = None
+            if read is not None and cold_reads.leave(read):
+                answer.resolve(self._reply(found, [item.part for item in found]))
+
+        self._leave_line = leave_line
 
     def _answer_with_error(
         self, found: Sequence[PartitionSlice], answer: Deferred[Answer], error: BaseException

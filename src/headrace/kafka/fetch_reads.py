@@ -2,13 +2,14 @@
 
 - What is in the page cache and not encrypted goes to the socket by `sendfile`, or as a copy if it is small.
 - What is encrypted and was appended a moment ago is held in memory as it was sent (`storage/recent_batches.py`).
-- What else is encrypted and in the page cache is decrypted in the event loop, about `TURN_BYTES` at a time. A thread
+- What else is encrypted and in the page cache is decrypted in the event loop, in turns of bounded work. A thread
   would compete for the interpreter's lock at each of its many short calls; that cost three times the CPU time.
 - What may have to wait for the disk, or is to be checked for damage, is read in a worker thread.
 """
 
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from enum import Enum
 from functools import lru_cache
 from typing import NamedTuple
@@ -25,8 +26,10 @@ from headrace.storage.slice import Slice
 
 log = logging.getLogger(__name__)
 
-TURN_BYTES = 192 * 1024
-"""Less than a slice is read by, so that other work has its turn after each piece of a large slice."""
+TURN_BYTES = 2 * 1024 * 1024
+"""How much is decrypted in one turn, about half a millisecond: the bytes, and `BATCH_BYTES` for each batch."""
+BATCH_BYTES = 8 * 1024
+"""A batch takes as long as so many bytes, however small it is."""
 _SEND_FILE_FROM_BYTES = 32 * 1024
 
 
@@ -71,7 +74,7 @@ def read_at_once(item: PartitionSlice) -> FetchedPartition | Later:
 def read_in_turns(
     found: Sequence[PartitionSlice], parts: Sequence[FetchedPartition]
 ) -> Generator[None, None, list[FetchedPartition]]:
-    """Read the slices that are not in `parts` yet; each turn decrypts about `TURN_BYTES`."""
+    """Read the slices that are not in `parts` yet; each turn decrypts at most about `TURN_BYTES`."""
     read: list[FetchedPartition] = []
     turn_bytes = 0
     for item, part in zip(found, parts, strict=True):
@@ -82,8 +85,8 @@ def read_in_turns(
         records: list[Buffer] = []
         try:
             for chunk in cut.read_in_turns():
-                records += chunk
-                turn_bytes += sum(map(len, chunk))
+                records += chunk.parts
+                turn_bytes += sum(map(len, chunk.parts)) + chunk.batches * BATCH_BYTES
                 if turn_bytes >= TURN_BYTES:
                     turn_bytes = 0
                     yield
@@ -124,16 +127,36 @@ def limits_of(item: PartitionSlice) -> BatchLimits | None:
 
 
 def read_blocking(
-    found: Sequence[PartitionSlice], limits: Sequence[BatchLimits | None]
+    found: Sequence[PartitionSlice],
+    limits: Sequence[BatchLimits | None],
+    give_way: Callable[[], None] | None,
 ) -> list[FetchedPartition | Damaged]:
-    return [
-        item.part if item.slice is None else _read_one(item, item.slice, limit)
+    """Read for a fetch, in a worker thread.
+
+    With `give_way` by pieces, calling it before each; what is sent as it is on disk is left in the page cache then.
+    Without it at once, and what follows the slices is read ahead.
+    """
+    read = [
+        item.part if item.slice is None else _read_one(item, item.slice, limit, give_way)
         for item, limit in zip(found, limits, strict=True)
     ]
+    if give_way is None:
+        for item in found:
+            if item.slice is not None:
+                with suppress(OSError):
+                    item.slice.read_ahead()
+    return read
 
 
-def _read_one(item: PartitionSlice, cut: Slice, limits: BatchLimits | None) -> FetchedPartition | Damaged:
+def _read_one(
+    item: PartitionSlice, cut: Slice, limits: BatchLimits | None, give_way: Callable[[], None] | None
+) -> FetchedPartition | Damaged:
     try:
+        if give_way is not None:
+            cut.bring_in(give_way)
+            is_sent_as_file = limits is None and cut.cipher is None and cut.length >= _SEND_FILE_FROM_BYTES
+            if is_sent_as_file and cut.file.is_cached(cut.position, cut.length):
+                return item.part._replace(records=(FileRange(cut.file, cut.position, cut.length),))
         if limits is None:
             return _with_records(item, cut.read_parts())
         data: Buffer = cut.file.read(cut.position, cut.length)
@@ -158,7 +181,8 @@ def _unreadable(item: PartitionSlice, cut: Slice, error: OSError) -> FetchedPart
 
 def _undecipherable(item: PartitionSlice, error: EncryptionError) -> FetchedPartition:
     if isinstance(error, (NotAuthentic, TopicShredded)):
-        _log_once(f"{item.partition} cannot be fetched: {error}")
+        offset = item.slice.first_batch_offset if item.slice is not None else 0
+        _log_once(f"{item.partition} cannot be fetched from offset {offset} on: {error}")
     return FetchedPartition(item.key.partition, error_code(error).value)
 
 

@@ -6,7 +6,7 @@ The answer to a failure is delayed, so that passwords cannot be tried quickly, a
 import asyncio
 
 from headrace.kafka.authentication import Authentication
-from headrace.kafka.dispatch import Peer
+from headrace.kafka.dispatch import NO_ANSWER, Context, NoAnswer, Peer, Raw
 from headrace.kafka.services import Services
 from headrace.model.users import USER_TYPE, principal_of
 from headrace.security.authenticator import Login
@@ -28,7 +28,7 @@ async def authenticate(
         return None
     answer = authentication.settle(step)
     if isinstance(answer, Authenticated):
-        peer.subject = subject._replace(principal=answer.principal, mechanism=authentication.mechanism)
+        peer.set_subject(subject._replace(principal=answer.principal, mechanism=authentication.mechanism))
         security.logged_in(
             Login(
                 answer.principal,
@@ -54,6 +54,12 @@ async def authenticate(
         )
         await asyncio.sleep(services.settings.connection_failed_authentication_delay_ms / 1000)
     return answer
+
+
+async def answer_raw_token(ctx: Context, authentication: Authentication, token: bytes) -> Raw | NoAnswer:
+    """Answer a token after SaslHandshake v0, which has no header; a failure gets no answer."""
+    answer = await authenticate(ctx.services, ctx.peer, authentication, token)
+    return NO_ANSWER if answer is None or isinstance(answer, Rejected) else Raw((answer.token,))
 
 
 async def _step(services: Services, host: str, authentication: Authentication, token: bytes) -> Answer:

@@ -19,6 +19,10 @@ from headrace.runtime.disk import Buffer, DiskFile
 
 _FULL_AT_BYTES = 64 * 1024
 _BUFFERS_PER_CALL = 256
+_BYTES_PER_CALL = 256 * 1024
+"""More than a socket accepts at once, by the default of `socket.send.buffer.bytes`."""
+_BYTES_PER_TURN = 1024 * 1024
+"""How much one connection sends before others have their turn: a client on the same machine takes megabytes at once."""
 _TLS_PIECE_BYTES = 128 * 1024
 _TLS_HIGH_BYTES = 64 * 1024
 _TLS_LOW_BYTES = 16 * 1024
@@ -110,24 +114,28 @@ class SocketOutbox:
         self._stop_waiting()
 
     def _write(self) -> None:
-        """Write as much as the socket accepts."""
+        """Write as much as the socket accepts, and no more than fits a turn."""
         parts = self._parts
+        stop_at = self.pending_bytes - _BYTES_PER_TURN
         try:
             try:
-                while parts:
-                    self._write_some()
+                while parts and self.pending_bytes > stop_at and self._write_some():
+                    pass
             except BlockingIOError:
+                pass
+            if parts:
                 self._wait()
         except OSError:
             # The client has disconnected, a file cannot be read, or no descriptor is left to wait with.
             self.abandon()
             self._transport.abort()
 
-    def _write_some(self) -> None:
+    def _write_some(self) -> bool:
+        """Write once; False if the socket is known to be full."""
         parts = self._parts
         head = parts[0]
         if isinstance(head, FileRange):
-            sent = head.file.send_to(self._fd, head.position, head.length)
+            sent = head.file.send_to(self._fd, head.position, min(head.length, _BYTES_PER_TURN))
             if not sent:
                 raise OSError(f"{head.file.path.name} ends before the {head.length} bytes that were to be sent")
             self.pending_bytes -= sent
@@ -135,20 +143,24 @@ class SocketOutbox:
             head.length -= sent
             if not head.length:
                 parts.popleft()
-            return
+            return True
         buffers: list[Buffer] = []
+        offered = 0
         for part in islice(parts, _BUFFERS_PER_CALL):
-            if isinstance(part, FileRange):
+            if isinstance(part, FileRange) or offered >= _BYTES_PER_CALL:
                 break
             buffers.append(part)
+            offered += len(part)
         sent = os.writev(self._fd, buffers)
         self.pending_bytes -= sent
         for buffer in buffers:
             if sent < len(buffer):
+                # Another call would only say that the socket is full.
                 parts[0] = memoryview(buffer)[sent:]
-                return
+                return False
             sent -= len(buffer)
             parts.popleft()
+        return True
 
     def _wait(self) -> None:
         if self._waiting_fd is None:

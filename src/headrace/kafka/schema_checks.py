@@ -1,9 +1,9 @@
 """Schema validation of produced batches, for topics with `key.schema.validation` or `value.schema.validation`.
 
-Only Produce to such topics uses it. A small batch whose schemas are all known to belong to its subject passes at once.
-All else waits, off the event loop: large and compressed batches are read in a worker thread, unknown schemas are looked
-up, payloads are checked in a worker thread. Meanwhile the connection begins no other request, so that the appends of a
-connection happen in the order of its requests (invariant 3).
+Only Produce to such topics uses it. An uncompressed batch that is quickly read passes at once if all its schemas are
+known to belong to its subject. All else waits, off the event loop: large and compressed batches are read in a worker
+thread, unknown schemas are looked up, payloads are checked in a worker thread. Meanwhile the connection begins no other
+request, so that the appends of a connection happen in the order of its requests (invariant 3).
 
 A batch is refused as a whole, with an error for each record that does not fit; other partitions are not affected. If
 the registry does not answer in time, or too many batches wait, it is refused with an error that clients retry.
@@ -11,7 +11,7 @@ the registry does not answer in time, or too many batches wait, it is refused wi
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import NamedTuple, TypeVar
 
@@ -38,6 +38,7 @@ from headrace.schemas.record_rules import (
     RecordProblem,
     SchemaRule,
     UsedSchema,
+    check_count,
     ids_in,
     record_problems,
     rules_of,
@@ -47,10 +48,17 @@ from headrace.schemas.resolved import IdOrGuid
 
 A = TypeVar("A")
 
+CheckedPlace = tuple[TopicKey, int]
+"""A partition as a request names it."""
+
 _SETTINGS = ("key.schema.validation", "value.schema.validation")
 _OFF = "off"
 _AT_ONCE_RECORDS = 1_000
-"""Uncompressed batches of up to so many records are read on the event loop: that takes less than a millisecond."""
+"""Uncompressed batches of up to so many records are read on the event loop, and so many records of larger ones that
+are not alike: that takes a millisecond or two."""
+_AT_ONCE_ALIKE = 8_000
+"""So are batches of up to so many records if most of them are alike: a worker thread would take as long, and the event
+loop could not go on meanwhile, as both need the interpreter."""
 _MAX_AT_A_TIME = 2
 """Batches in worker threads at the same time: flushes need threads, too, and each may decompress to a large one."""
 _MAX_WAIT_S = 15.0
@@ -69,12 +77,16 @@ class BatchToCheck(NamedTuple):
     rules: tuple[SchemaRule, ...]
 
     @property
-    def place(self) -> tuple[TopicKey, int]:
+    def place(self) -> CheckedPlace:
         return self.topic, self.partition.index
 
     @property
     def is_small(self) -> bool:
         return self.header.codec == Codec.NONE and self.header.record_count <= _AT_ONCE_RECORDS
+
+    @property
+    def may_pass_at_once(self) -> bool:
+        return self.header.codec == Codec.NONE and self.header.record_count <= _AT_ONCE_ALIKE
 
 
 class SchemaChecks:
@@ -129,8 +141,8 @@ class SchemaChecks:
         return known[1]
 
     def pass_at_once(self, batches: Sequence[BatchToCheck]) -> bool:
-        """Whether all batches are small, and the cache says that their schemas belong to the subjects of the topic."""
-        return all(batch.is_small and self._passes(batch) for batch in batches)
+        """Whether all batches are quickly read, and the cache says that their schemas belong to the subjects."""
+        return all(batch.may_pass_at_once and self._passes(batch) for batch in batches)
 
     def _passes(self, batch: BatchToCheck) -> bool:
         data = bytes(batch.records[HEADER_SIZE:])
@@ -138,7 +150,7 @@ class SchemaChecks:
             subject = rule.topic_subject
             if rule.checks_payload or subject is None:
                 return False
-            ids = ids_in(data, batch.header, rule)
+            ids = ids_in(data, batch.header, rule, _AT_ONCE_RECORDS)
             if ids is None:
                 return False
             for each in ids:
@@ -153,14 +165,24 @@ class SchemaChecks:
         """
         errors = await asyncio.gather(*(self._error(batch) for batch in batches))
         refused = {batch.place: error for batch, error in zip(batches, errors, strict=True) if error is not None}
-        checked = {batch.place for batch in batches}
-        for batch in self.concerned(request):
-            if batch.place not in checked:
-                refused[batch.place] = NotLeader(
-                    f"the records for {batch.partition.topic}-{batch.partition.index} were not checked: this broker "
-                    "did not lead it when they came; send them again"
-                )
-        return refused
+        return {**self.unchecked(request, {batch.place for batch in batches}), **refused}
+
+    def unchecked(self, request: ProduceRequest, checked: Container[CheckedPlace]) -> Refused:
+        """The partitions that have to be checked and were not, with an error that clients retry.
+
+        To be asked just before the append: whatever waits may find that this broker leads a partition now, and its
+        batch was not looked at before (invariant: a topic with validation has no unchecked batch).
+        """
+        if not self.is_needed:
+            return {}
+        return {
+            batch.place: NotLeader(
+                f"the records for {batch.partition.topic}-{batch.partition.index} were not checked: this broker "
+                "did not lead it when they came; send them again"
+            )
+            for batch in self.concerned(request)
+            if batch.place not in checked
+        }
 
     async def _error(self, batch: BatchToCheck) -> HeadraceError | None:
         try:
@@ -180,6 +202,7 @@ class SchemaChecks:
         return damage or InvalidRecord(message, record_errors=tuple(problems[:MAX_PROBLEMS]))
 
     async def _problems(self, batch: BatchToCheck, rule: SchemaRule) -> list[RecordProblem]:
+        check_count(batch.header)
         used = await self._read(batch, lambda data: used_schemas(data, batch.header, rule), at_once=batch.is_small)
         keys = {key for key, _ in used.schemas}
         if len(keys) > _MAX_SCHEMAS:

@@ -3,9 +3,10 @@
 import asyncio
 import errno
 import logging
+import socket
 import ssl
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -14,6 +15,7 @@ from headrace.config.listeners import KafkaListener
 from headrace.kafka import handlers as _handlers  # registers every API
 from headrace.kafka.authentication import Authentication
 from headrace.kafka.budget import RequestBudget
+from headrace.kafka.bulk_line import BulkLine
 from headrace.kafka.connection import Connection
 from headrace.kafka.connection_host import Admittance
 from headrace.kafka.dispatch import Peer
@@ -60,6 +62,7 @@ class KafkaServer:
         self.quotas = services.quotas
         self.now_ms = services.clock.monotonic_ms
         self.now_s = services.clock.monotonic_s
+        self.line = BulkLine(self.now_ms)
         self._settings = settings
         self._connections: set[Connection] = set()
         self._addresses: dict[Connection, str] = {}
@@ -105,6 +108,7 @@ class KafkaServer:
                 tls_listener = await TlsListener.bind(
                     host, address.port, _BACKLOG, context, make_connection, self._handshakes
                 )
+                self._size_buffers(tls_listener.sockets)
                 self._servers.append(tls_listener)
                 return Endpoint(address.host, tls_listener.port)
             loop = asyncio.get_running_loop()
@@ -112,8 +116,19 @@ class KafkaServer:
         except OSError as error:
             flag = "listeners" if self._settings.listeners else "--kafka-listen"
             raise StartupError(why_not_listening(address, error, flag)) from error
+        self._size_buffers(server.sockets)
         self._servers.append(server)
         return Endpoint(address.host, server.sockets[0].getsockname()[1])
+
+    def _size_buffers(self, listening: Sequence[socket.socket]) -> None:
+        """Set the buffer sizes of listening sockets, from which accepted ones inherit them."""
+        sizes = {
+            socket.SO_SNDBUF: self._settings.socket_send_buffer_bytes,
+            socket.SO_RCVBUF: self._settings.socket_receive_buffer_bytes,
+        }
+        for option, size in sizes.items():
+            for each in listening if size >= 0 else ():
+                each.setsockopt(socket.SOL_SOCKET, option, size)
 
     def _tls_context(self, listener: KafkaListener) -> ssl.SSLContext:
         if self._tls is None:

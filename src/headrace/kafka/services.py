@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from threading import Event as ThreadEvent
 from typing import Protocol
 
 from headrace.cluster.access import AccessControl
@@ -11,12 +12,15 @@ from headrace.cluster.producer_ids import ProducerIds
 from headrace.config.broker import BrokerSettings
 from headrace.groups.service import GroupService
 from headrace.kafka.audit_topic import AuditTopic
+from headrace.kafka.backlog_waits import BacklogWaits
+from headrace.kafka.cold_reads import ColdReads
 from headrace.kafka.departures import Departures
 from headrace.kafka.fetch_sessions import FetchSessions
 from headrace.kafka.recompression import Recompressor
 from headrace.kafka.request_meter import KafkaRequestMeter
 from headrace.kafka.schema_checks import SchemaChecks
 from headrace.kafka.share_sessions import ShareSessions
+from headrace.mirror.links import Links
 from headrace.model.ids import BrokerId
 from headrace.monitor.canary import Canary
 from headrace.monitor.clients.instances import ClientInstances
@@ -63,6 +67,8 @@ class Services:
     """Threads for blocking work: cold reads, searches in the log, durable checkpoints."""
     recompressor: Recompressor
     schema_checks: SchemaChecks
+    backlog_waits: BacklogWaits
+    """Produce requests that wait for room in a backlog."""
     groups: GroupService
     transactions: TransactionService
     queues: QueueService
@@ -74,6 +80,8 @@ class Services:
     audit_topic: AuditTopic
     pipelines: PipelineReports
     registry: RegistryService
+    links: Links
+    """Links to other clusters and their mirror topics."""
     canary: Canary
     monitor: Monitor
     """What this broker and the cluster are doing."""
@@ -98,8 +106,15 @@ class Services:
     """Limits the bytes sent to replicas that a reassignment adds."""
     turns: Turns = field(default_factory=Turns)
     """Shares the event loop between answers that take long to decrypt."""
+    between_syncs: ThreadEvent | None = None
+    """Set while no log is being synced; None if that is not known."""
+    cold_reads: ColdReads = field(init=False)
+    """Reads of fetches that may wait for the disk."""
     is_certain: Callable[[], bool] = lambda: True
     """True while this broker's lease is provably live; otherwise acks=1 waits like acks=all."""
+
+    def __post_init__(self) -> None:
+        self.cold_reads = ColdReads(self.workers, self.settings.background_threads, self.between_syncs)
 
     @property
     def shares(self) -> ShareService:

@@ -2,13 +2,26 @@
 
 from dataclasses import dataclass
 
+_CORRUPT_MESSAGE, _POLICY_VIOLATION = 2, 44
 
-def shredded_text(topic: str) -> str:
-    """Why records of a shredded topic cannot be read, and what to do."""
-    return (
-        f"the topic {topic} was shredded: what was written before that cannot be read any more. To let consumers pass "
-        f"it: headrace topic truncate {topic}"
-    )
+
+def unreadable_text(code: int, topic: str) -> str | None:
+    """Why the records of an encrypted topic cannot be read, and what to do, for the error code of a fetch.
+
+    None for a code that does not mean that. The answer to a fetch has no text for its reason.
+    """
+    if code == _POLICY_VIOLATION:
+        return (
+            f"the topic {topic} was shredded: what was written before that cannot be read any more. To let consumers "
+            f"pass it: headrace topic truncate {topic}"
+        )
+    if code == _CORRUPT_MESSAGE:
+        return (
+            f"a batch of the encrypted topic {topic} was changed on disk, or copied there from another place; the log "
+            f"of the broker says at which offset. Restore it, or let consumers pass it: headrace topic truncate "
+            f"{topic} --partition NUMBER --before OFFSET"
+        )
+    return None
 
 
 @dataclass(frozen=True, slots=True)

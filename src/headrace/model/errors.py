@@ -37,6 +37,9 @@ HeadraceError
 │   ├── InvalidReplicaAssignment
 │   ├── InvalidSettings        a topic or broker setting refused, with the reason
 │   └── PolicyViolation        valid, but past a limit of this broker
+│       ├── MirrorIsReadOnly       a mirror topic of a link, which only the link writes to
+│       ├── BacklogFull            the backlog is at its bound, and the policy is refuse
+│       └── StorageQuotaExceeded   topics with a prefix store as much as they may
 ├── NoBrokerReady             no broker accepts replicas yet: retry
 ├── ElectionNotNeeded         the requested leader is already the leader
 ├── PreferredLeaderNotAvailable  the first replica is not up, or not in sync
@@ -51,6 +54,7 @@ HeadraceError
 ├── StaleBrokerEpoch          a fetch of a replica whose broker has registered again since
 ├── NotEnoughReplicas         fewer replicas are in sync than min.insync.replicas
 ├── NotEnoughReplicasAfterAppend  the same, detected after the append
+├── BacklogBlocked            the backlog is at its bound, and the policy is block: nothing was written, retry
 ├── QuotaError
 │   ├── InvalidQuota          a quota, or a question about quotas, that makes no sense
 │   └── QuotaExceeded         the client has used up its quota of changes: retry after the throttle time
@@ -92,6 +96,7 @@ HeadraceError
 │   └── UnstableOffset        an open transaction may still change this offset
 ├── QueueError
 │   ├── UnknownQueue          there is no queue of this name
+│   │   └── QueueElsewhere    its home is another cluster, from which it is mirrored
 │   ├── QueueExists           there is one, with other settings
 │   ├── QueueDeletedRecently  deleted less than sqs.recreate.wait.ms ago: wait
 │   ├── InvalidReceipt        not a receipt of this queue
@@ -109,6 +114,13 @@ HeadraceError
 │   ├── PipelineNotListening  no process of the pipeline reports, so none can be asked for anything
 │   ├── PipelineBusy          the pipeline's state does not allow the request
 │   └── TooManyPipelines      more pipelines report than a cluster stores
+├── LinkError
+│   ├── UnknownLink           there is no link of this name
+│   ├── LinkExists            there is one already
+│   ├── InvalidLink           a link that makes no sense, or a change that its mirror topics do not allow
+│   ├── SourceUnavailable     the source cluster cannot be reached, or refuses the link: the message says why
+│   ├── NotMirrored           the topic is no mirror topic, or not any more
+│   └── MirrorNotReady        a promotion waited for the source in vain, or its leaders do not answer
 ├── TelemetryError
 │   ├── TelemetryThrottled    a client asks or pushes before its push interval is over
 │   ├── UnknownSubscription   a push for a subscription that the client does not have any more
@@ -249,6 +261,22 @@ class InvalidSettings(TopicError): ...
 
 
 class PolicyViolation(TopicError): ...
+
+
+class MirrorIsReadOnly(PolicyViolation):
+    """Nothing was written: the topic mirrors one of another cluster, and was not promoted."""
+
+
+class BacklogFull(PolicyViolation):
+    """Nothing was written, because the backlog is at its bound."""
+
+
+class StorageQuotaExceeded(PolicyViolation):
+    """Nothing was written, because topics with a prefix store as much as their quota allows."""
+
+
+class BacklogBlocked(HeadraceError):
+    """Nothing was written, because the backlog is at its bound, for longer than a request waits. Retriable."""
 
 
 class FencedLeaderEpoch(HeadraceError): ...
@@ -400,9 +428,38 @@ class PipelineBusy(PipelineReportError): ...
 class TooManyPipelines(PipelineReportError): ...
 
 
+class LinkError(HeadraceError): ...
+
+
+class UnknownLink(LinkError): ...
+
+
+class LinkExists(LinkError): ...
+
+
+class InvalidLink(LinkError): ...
+
+
+class SourceUnavailable(LinkError): ...
+
+
+class SourceLacksApi(SourceUnavailable):
+    """The source answers, and does not have the API."""
+
+
+class NotMirrored(LinkError): ...
+
+
+class MirrorNotReady(LinkError): ...
+
+
 class PeerUnavailable(HeadraceError):
     may_have_arrived = False
     """True if the other broker may have executed the request, or may still do so."""
+
+
+class ApiNotServed(PeerUnavailable):
+    """The other broker does not have the API, or not in this version."""
 
 
 class SchemasUnavailable(HeadraceError): ...
@@ -478,6 +535,9 @@ class QueueError(HeadraceError): ...
 
 
 class UnknownQueue(QueueError): ...
+
+
+class QueueElsewhere(UnknownQueue): ...
 
 
 class QueueExists(QueueError):

@@ -45,7 +45,8 @@ LEVELS = (
         "cleanup.policy, and storing Kafka's settings that have no effect here; the group settings "
         "share.delivery.count.limit and share.partition.max.record.locks; dead-letter topics of share groups; "
         "streams groups (KIP-1071) and their settings; users, access keys, ACLs and encryption at rest; reports "
-        "of pipelines; the schema registry and schema validation; client quotas; Kafka's own record formats in "
+        "of pipelines; the schema registry and schema validation; client quotas; "
+        "links to other clusters; queues with a schedule; bounds on backlogs; Kafka's own record formats in "
         "__consumer_offsets and __transaction_state",
         {"share.version": 2, "streams.version": 1, "transaction.version": 2},
     ),
@@ -62,6 +63,12 @@ SCHEMAS_LEVEL = 2
 """The first level with the schema registry: to brokers of 0.1 its topic would be like any other."""
 QUOTAS_LEVEL = 2
 """The first level with client quotas: brokers of 0.1 would not hold clients to them."""
+SCHEDULES_LEVEL = 2
+"""The first level with queues that have a schedule: brokers of 0.1 would send nothing."""
+BACKLOGS_LEVEL = 2
+"""The first level with bounds on backlogs: brokers of 0.1 would not hold producers to them."""
+LINKS_LEVEL = 2
+"""The first level with links: brokers of 0.1 would let producers write to mirror topics."""
 PIPELINES_LEVEL = 2
 """The first level with reports of pipelines: to brokers of 0.1 their topic would be like any other."""
 

@@ -1,5 +1,6 @@
 """Ids as distinct types: the type checker does not accept a partition index as an offset."""
 
+from collections.abc import Iterable
 from typing import NamedTuple, NewType
 from uuid import UUID
 
@@ -24,6 +25,14 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def by_topic(partitions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+    """The partitions of each topic."""
+    grouped: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        grouped.setdefault(topic, []).append(index)
+    return grouped
 
 
 class ProducerIdAndEpoch(NamedTuple):

@@ -12,6 +12,7 @@ from headrace.model.acls import Acl
 from headrace.model.data_keys import TopicDataKeys
 from headrace.model.features import LATEST_LEVEL
 from headrace.model.ids import BrokerId, LeaderEpoch, TopicId, TopicName
+from headrace.model.links import Copied, Link, Mirror
 from headrace.model.quotas import ClusterQuotas
 from headrace.model.users import AccessKey, User
 
@@ -193,6 +194,19 @@ class ClusterImage:
     """Replaced by another object when a user, an access key or an ACL changes, and only then."""
     quotas: ClusterQuotas = field(default_factory=dict)
     """Client quotas. Another object when one of them changes."""
+    links: Mapping[str, Link] = field(default_factory=dict)
+    """Links to other clusters, by name. Another object when one of them changes."""
+    mirrors: Mapping[UUID, Mirror] = field(default_factory=dict)
+    """The records of mirror topics, by the id of the local topic. Another object when one of them changes."""
+
+    copied: Mapping[str, Copied] = field(default_factory=dict)
+    """What links have brought besides topics, by the key of it in the store. Another object when one changes."""
+
+    def read_only_mirror(self, topic: str) -> Mirror | None:
+        """The record of a mirror topic that was not promoted; None for any other topic."""
+        found = self.topics.get(TopicName(topic)) if self.mirrors else None
+        mirror = None if found is None else self.mirrors.get(found.topic_id)
+        return mirror if mirror is not None and mirror.is_read_only else None
 
     def is_alive(self, broker_id: BrokerId) -> bool:
         broker = self.brokers.get(broker_id)

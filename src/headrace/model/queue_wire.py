@@ -28,6 +28,8 @@ class Counts:
     available: int
     in_flight: int
     delayed: int
+    last_due_at_ms: int | None = None
+    """Of a queue with a schedule: the due time of its last message."""
 
 
 class OutgoingMessage(msgspec.Struct, frozen=True, array_like=True):

@@ -34,6 +34,11 @@ SYSTEM_ATTRIBUTE_PREFIX = "sqs-"
 DEAD_LETTERS = "dead"
 """The name in `hr.origin` of the stream that moves dead letters to their queue."""
 
+SCHEDULE = "schedule"
+"""The name in `hr.origin` of the stream of messages that a queue's own schedule sends, and their message group."""
+DUE_TIME = "headrace-due"
+"""The header of such a message with its due time: milliseconds since the epoch as ASCII digits."""
+
 LOWEST_PRIORITY = 0
 NORMAL_PRIORITY = 4
 HIGHEST_PRIORITY = 9

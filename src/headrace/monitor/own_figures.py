@@ -13,10 +13,13 @@ from headrace.groups.service import GroupService
 from headrace.model.errors import PeerUnavailable
 from headrace.monitor.calls import (
     AskClient,
+    AskCommitted,
     AskGroup,
     AskHistory,
     AskPositions,
+    AskQuotaDemand,
     AskRows,
+    AskStoredBytes,
     AskTopic,
     AskTotals,
     MonitorCall,
@@ -32,6 +35,7 @@ from headrace.monitor.local_groups import LocalGroups
 from headrace.monitor.local_totals import LocalTotals
 from headrace.monitor.local_view import LocalView
 from headrace.monitor.log_times import LogTimes
+from headrace.monitor.quota_exchange import quota_demand
 from headrace.monitor.quota_use import LocalQuotaUse
 from headrace.monitor.rates import RateTable
 from headrace.monitor.sampler import Sampler
@@ -40,6 +44,7 @@ from headrace.monitor.snapshots import (
     BrokerTotals,
     HistoryData,
 )
+from headrace.monitor.topic_backlogs import committed_in
 from headrace.observe.request_metrics import RequestMetrics
 from headrace.queues.service import QueueService
 from headrace.quotas.broker_quotas import BrokerQuotas
@@ -184,3 +189,9 @@ class OwnFigures:
                 return await self.history(kind, name)
             case AskClient(instance_id):
                 return self.clients.detail(instance_id)
+            case AskCommitted(topics):
+                return committed_in(self._parts.groups, dict.fromkeys(topics))
+            case AskQuotaDemand():
+                return await quota_demand(self._parts.quotas, self._clock)
+            case AskStoredBytes():
+                return self._parts.quotas.stored.report

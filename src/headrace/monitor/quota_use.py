@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from headrace.monitor.loop_slices import sliced
-from headrace.quotas.broker_quotas import BrokerQuotas
+from headrace.quotas.broker_quotas import BrokerQuotas, QuotaUse
 from headrace.runtime.clock import Clock
 
 _AT_ONCE = 500
@@ -24,19 +24,24 @@ class QuotaUseStat(msgspec.Struct, array_like=True, frozen=True):
     """Empty: whatever the client id."""
     is_prefix: bool
     used: float
-    """Each second, of all brokers; percent for request_percentage."""
+    """Each second, of all brokers; percent for request_percentage, bytes for stored_bytes."""
     limit: float | None
-    """Of each broker; None without a quota."""
+    """Of each broker, or of all brokers if they share it; None without a quota."""
     throttled_count: int
     throttled_ms: int
     most_used: float
     """On the broker where it uses the most: what the limit is compared with."""
     brokers: list[int]
+    parts: dict[int, float] = {}
+    """The part of the limit of each broker (`quota.scope` = cluster, and stored_bytes); empty if each has all of it."""
 
     @property
     def share(self) -> float:
-        """The part of its limit that it uses on the broker where it uses the most; 0 without a quota."""
-        return 0.0 if self.limit is None else self.most_used / self.limit
+        """The part of its limit that it uses: on the broker where it uses the most, or on all if they share the limit.
+
+        0 without a quota.
+        """
+        return 0.0 if self.limit is None else (self.used if self.parts else self.most_used) / self.limit
 
     @property
     def key(self) -> UseKey:
@@ -54,7 +59,11 @@ class LocalQuotaUse:
     async def rows(self) -> list[QuotaUseStat]:
         now_ms = int(self._clock.monotonic_ms())
         self._quotas.watch(now_ms)
-        return [QuotaUseStat(*each, each.used, [self._broker_id]) for each in self._quotas.use(now_ms)]
+        return [self._stat(each) for each in self._quotas.use(now_ms)]
+
+    def _stat(self, use: QuotaUse) -> QuotaUseStat:
+        parts = {} if use.part is None else {self._broker_id: use.part}
+        return QuotaUseStat(*use[:-1], use.used, [self._broker_id], parts)
 
 
 async def merged_use(rows: Iterable[QuotaUseStat]) -> list[QuotaUseStat]:
@@ -76,4 +85,5 @@ def _sum(one: QuotaUseStat, other: QuotaUseStat) -> QuotaUseStat:
         one.throttled_ms + other.throttled_ms,
         max(one.most_used, other.most_used),
         sorted({*one.brokers, *other.brokers}),
+        {**one.parts, **other.parts},
     )

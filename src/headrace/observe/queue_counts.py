@@ -5,6 +5,7 @@ class QueueCounts:
     __slots__ = (
         "dead_lettered",
         "deleted",
+        "dropped",
         "empty_receives",
         "last_received_ms",
         "received",
@@ -22,6 +23,8 @@ class QueueCounts:
         self.empty_receives = 0
         """Receives that ended without messages."""
         self.deleted = 0
+        self.dropped = 0
+        """Because the backlog was at its bound."""
         self.returned = 0
         self.dead_lettered = 0
         self.last_received_ms: int | None = None

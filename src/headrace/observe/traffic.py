@@ -9,6 +9,7 @@ class TopicTraffic:
         "bytes_in",
         "bytes_out",
         "bytes_rejected",
+        "messages_dropped",
         "messages_in",
         "messages_out",
         "replicated_in",
@@ -28,6 +29,8 @@ class TopicTraffic:
         of a queue the bodies."""
         self.bytes_rejected = 0
         """Bytes of batches that were refused."""
+        self.messages_dropped = 0
+        """Offsets that were dropped because the backlog was at its bound."""
         self.replicated_in = 0
         """Bytes that this broker has fetched as a follower."""
         self.replicated_out = 0

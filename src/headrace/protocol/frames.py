@@ -9,6 +9,7 @@ announces much and sends little costs little. Buffers come from a pool; `release
 been handled.
 """
 
+from collections.abc import Collection
 from struct import Struct
 from typing import Protocol
 
@@ -16,6 +17,7 @@ from headrace.model.errors import ProtocolError
 
 _LENGTH = Struct(">i")
 _LENGTH_BYTES = _LENGTH.size
+_HEAD_BYTES = 2
 FIRST_ROOM_BYTES = 64 * 1024
 _GROWTH = 4
 
@@ -76,6 +78,10 @@ class FrameReader:
         if room is None:
             return 0
         return len(room) if self._got < len(room) else self._larger(room)
+
+    def begins_with(self, heads: Collection[bytes]) -> bool:
+        """Whether the first two bytes of the incomplete frame are one of these; False if they are not there yet."""
+        return self._room is not None and self._got >= _HEAD_BYTES and bytes(self._room[:_HEAD_BYTES]) in heads
 
     @property
     def wants_window(self) -> bool:

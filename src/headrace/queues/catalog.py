@@ -11,6 +11,7 @@ from headrace.cluster.metadata import Metadata
 from headrace.config.queue import PREFIX, QueueSettings, queue_settings
 from headrace.model.errors import (
     InvalidSettings,
+    QueueElsewhere,
     QueueExists,
     QueueUnavailable,
     SettingsError,
@@ -20,6 +21,7 @@ from headrace.model.errors import (
 )
 from headrace.model.ids import TopicName
 from headrace.model.image import INTERNAL_TOPICS, TopicImage
+from headrace.model.links import Mirror
 from headrace.queues.api import QueueEdit, QueueInfo
 
 _TYPE = "queue.type"
@@ -33,6 +35,13 @@ _TOPIC_SETTINGS = {
     # A message of a MiB, with its headers.
     "max.message.bytes": str(2 * 1024 * 1024),
 }
+
+
+_MIRRORED = (
+    " here: its home is another cluster, {cluster}, where it is {source}; the link {link} mirrors it here. "
+    "Send and receive there; headrace link promote {name} moves its home here, and headrace link failover {name} does "
+    "if that cluster is lost"
+)
 
 
 class QueueCatalog:
@@ -50,6 +59,9 @@ class QueueCatalog:
     def topic(self, name: str) -> TopicImage:
         topic = self._metadata.image.topics.get(TopicName(name))
         if topic is None or not is_queue(topic):
+            mirror = self._metadata.image.read_only_mirror(name)
+            if mirror is not None and mirror.queue:
+                raise QueueElsewhere(f"there is no queue {name}{_mirrored(name, mirror)}")
             raise UnknownQueue(f"there is no queue {name}")
         return topic
 
@@ -92,6 +104,9 @@ class QueueCatalog:
         """The existing queue, if it has the settings that were given."""
         topic = self._metadata.image.topics.get(TopicName(name))
         if topic is None or not is_queue(topic):
+            mirror = self._metadata.image.read_only_mirror(name)
+            if mirror is not None and mirror.queue:
+                raise QueueExists(f"the queue {name} exists, but not{_mirrored(name, mirror)}")
             raise QueueExists(f"{name} is a topic that is not a queue: choose another name")
         info = self.info(topic)
         names = {"type", *(text.replace(".", "_") for text, value in edit.settings.items() if value is not None)}
@@ -122,6 +137,11 @@ class QueueCatalog:
             await self._metadata.alter_topic_settings(name, change)
         except UnknownTopic:
             raise UnknownQueue(f"there is no queue {name}") from None
+
+
+def _mirrored(name: str, mirror: Mirror) -> str:
+    """Where the home of a mirrored queue is, and how to move it."""
+    return _MIRRORED.format(name=name, cluster=mirror.source_cluster_id, source=mirror.source_topic, link=mirror.link)
 
 
 def is_queue(topic: TopicImage) -> bool:

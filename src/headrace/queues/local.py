@@ -1,10 +1,12 @@
-"""A queue that this broker leads: the hosted queue, its dead letters and its move tasks."""
+"""A queue that this broker leads: the hosted queue, its dead letters, its move tasks and its schedule."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from headrace.model.queue_wire import Counts, Filter, Move, OutgoingMessage, Peeked, Received, Sent
 from headrace.queues.api import Failures, ReceiveOptions
 from headrace.queues.host.host import QueueHost
+from headrace.queues.host.periodic import PeriodicSender
 from headrace.queues.host.queue import HostedQueue
 from headrace.queues.move.dead_letters import DeadLetterMover
 from headrace.queues.move.redrive import MoveTasks
@@ -14,12 +16,15 @@ from headrace.records.reader import Record
 class LocalQueue:
     """Implements `operations.QueueOperations`."""
 
-    __slots__ = ("dead_letters", "hosted", "move_tasks")
+    __slots__ = ("dead_letters", "hosted", "move_tasks", "schedule")
 
-    def __init__(self, hosted: HostedQueue, dead_letters: DeadLetterMover, move_tasks: MoveTasks) -> None:
+    def __init__(
+        self, hosted: HostedQueue, dead_letters: DeadLetterMover, move_tasks: MoveTasks, schedule: PeriodicSender
+    ) -> None:
         self.hosted = hosted
         self.dead_letters = dead_letters
         self.move_tasks = move_tasks
+        self.schedule = schedule
 
     @property
     def host(self) -> QueueHost:
@@ -55,7 +60,7 @@ class LocalQueue:
         await self.hosted.purge(purge_id)
 
     async def counts(self) -> Counts:
-        return await self.hosted.counts()
+        return replace(await self.hosted.counts(), last_due_at_ms=self.schedule.last_due_ms)
 
     async def start_move(self, destination: str | None, wanted: Filter, per_second: int | None) -> Move:
         return await self.move_tasks.start(destination, wanted, per_second)

@@ -17,13 +17,16 @@ import msgspec
 from headrace.cluster.metadata import Metadata
 from headrace.config.queue import QueueSettings
 from headrace.coordinator.timers import TimerLoop
-from headrace.model.errors import HeadraceError, InvalidMessage, NotLeader, UnknownMove
+from headrace.model.errors import HeadraceError, InvalidMessage, NotLeader, UnknownMove, UnknownQueue
 from headrace.model.image import ClusterImage, TopicImage
+from headrace.model.queue_state import StateChangesPage, StatePosition
 from headrace.model.queue_wire import Counts, Filter, Move, OutgoingMessage, Peeked, Received, Sent
 from headrace.queues.api import Failures, QueueEdit, QueueInfo, ReceiveOptions
 from headrace.queues.catalog import QueueCatalog, is_queue
+from headrace.queues.host.backlog import QueueBacklog
 from headrace.queues.host.host import HostContext, QueueHost, SteadyClock
 from headrace.queues.host.message_cache import MessageCache
+from headrace.queues.host.periodic import PeriodicSender
 from headrace.queues.host.queue import MOST_MESSAGES, HostedQueue
 from headrace.queues.host.send import SendBudget
 from headrace.queues.local import LocalQueue
@@ -32,7 +35,8 @@ from headrace.queues.move.redrive import MoveTasks
 from headrace.queues.remote import AnyQueueCall, perform
 from headrace.queues.router import QueueRouter
 from headrace.queues.share.service import ShareCall, ShareService
-from headrace.queues.state_store import ReplicatedState, StateCall
+from headrace.queues.state_store import ReplicatedState, StateCall, state_name
+from headrace.quotas.disk_pressure import DiskPressure
 from headrace.records.reader import Record
 from headrace.replication.calls import answer_to, unknown_call
 from headrace.replication.partition import Partition
@@ -65,8 +69,9 @@ class QueueService:
         workers: Executor,
         random: Random,
         peers: Peers | None = None,
+        disk: DiskPressure | None = None,
     ) -> None:
-        """Without `peers` this broker is alone."""
+        """Without `peers` this broker is alone; `disk` says whether there is room for more messages."""
         self.state = ReplicatedState(
             metadata=metadata, partitions=partitions, clock=clock, workers=workers, peers=peers
         )
@@ -85,6 +90,7 @@ class QueueService:
             jitter=random.random,
             cache=MessageCache(),
             loading=asyncio.Semaphore(_LOADING_AT_A_TIME),
+            disk=DiskPressure() if disk is None else disk,
         )
         self._budget = SendBudget()
         self._router = QueueRouter(self.catalog, metadata, clock, peers, self._local)
@@ -139,9 +145,10 @@ class QueueService:
         self._close(partition.topic_id)
         host = QueueHost(partition, settings, self._host_context)
         hosted = HostedQueue(partition.topic, host, self._budget)
-        dead_letters = DeadLetterMover(hosted, self._send_records)
+        QueueBacklog(host).configure()
+        dead_letters = DeadLetterMover(hosted, self._send_records, self._send_reply)
         move_tasks = MoveTasks(hosted, self._send_records, self._new_id)
-        self._queues[partition.topic_id] = LocalQueue(hosted, dead_letters, move_tasks)
+        self._queues[partition.topic_id] = LocalQueue(hosted, dead_letters, move_tasks, PeriodicSender(hosted))
         host.on_close.append(lambda _: self._open_again_later(host, partition))
         host.start()
 
@@ -244,6 +251,15 @@ class QueueService:
     async def counts(self, name: str) -> Counts:
         return await self._router.route(name, lambda queue: queue.counts())
 
+    # -- the state
+
+    async def state_changes(self, name: str, topic_id: UUID, position: StatePosition) -> StateChangesPage:
+        """What changed in the persisted state of a queue since a position, for a link that mirrors it."""
+        topic = self.catalog.topic(name)
+        if topic.topic_id != topic_id:
+            raise UnknownQueue(f"the queue {name} was deleted and created again")
+        return await self.state.changes(state_name(topic_id, 0), position)
+
     # -- moving messages
 
     async def start_move(
@@ -272,6 +288,10 @@ class QueueService:
         return topic.name
 
     async def _send_records(self, name: str, records: Sequence[Record]) -> None:
+        """Send a page once: its stream must know whether an attempt has an unknown outcome."""
+        await self._router.route(name, lambda queue: queue.send_records(records), is_repeatable=False)
+
+    async def _send_reply(self, name: str, records: Sequence[Record]) -> None:
         await self._router.route(name, lambda queue: queue.send_records(records))
 
     # -- calls of other brokers
@@ -303,10 +323,13 @@ class QueueService:
     # -- the log
 
     async def _trim_logs(self) -> None:
-        """Delete the records of acked messages from the log."""
+        """Delete the records of acked messages from the log, and queues that are abandoned."""
         while True:
             await asyncio.sleep(_TRIM_EVERY_S)
             for opened in tuple(self._queues.values()):
+                if opened.hosted.is_abandoned:
+                    await self._delete_abandoned(opened)
+                    continue
                 host = opened.host
                 partition = host.partition
                 if partition.is_leader and partition.log.start_offset < host.log_start <= partition.high_watermark:
@@ -314,6 +337,15 @@ class QueueService:
                         await partition.delete_before(host.log_start, self._in_worker)
                     except HeadraceError as error:
                         log.warning("the start of %s cannot be moved for now: %s", partition, error)
+
+    async def _delete_abandoned(self, opened: LocalQueue) -> None:
+        name = opened.hosted.name
+        try:
+            await self.catalog.delete(name)
+        except HeadraceError as error:
+            log.warning("the queue %s, from which no one receives, cannot be deleted for now: %s", name, error)
+        else:
+            log.info("the queue %s is deleted: no one has received from it for queue.idle.delete.ms", name)
 
     async def _in_worker(self, work: Callable[[], None]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._workers, work)

@@ -19,10 +19,14 @@ import msgspec
 
 from headrace.coordinator.machine import EntryMachine, InternalRecord, Outcome
 from headrace.model.errors import CorruptBatch, StaleQueueLeader
+from headrace.model.queue_state import StateChangesPage, StatePosition
+from headrace.queues.state_changes import StateChanges
 
 PAGE_ENTRIES = 20_000
 PAGE_BYTES = 1024 * 1024
 """The most of a queue's state that is read at a time, but at least one entry."""
+_WATCHED_MS = 60_000
+"""How long the changes of a queue are listed after a link has asked for them."""
 
 
 class QueueKey(msgspec.Struct, array_like=True, frozen=True, tag="queue"):
@@ -55,11 +59,22 @@ _decode_fence = msgspec.msgpack.Decoder(Fence).decode
 
 
 class _Queue:
-    __slots__ = ("entries", "fence")
+    __slots__ = ("changes", "entries", "fence")
 
     def __init__(self, fence: Fence) -> None:
         self.fence = fence
         self.entries: dict[bytes, bytes] = {}
+        self.changes: StateChanges | None = None
+        """While a link copies the state."""
+
+    def set(self, key: bytes, value: bytes) -> None:
+        self.entries[key] = value
+        if self.changes is not None:
+            self.changes.set(key)
+
+    def remove(self, key: bytes) -> None:
+        if self.entries.pop(key, None) is not None and self.changes is not None:
+            self.changes.remove(key)
 
 
 class QueueStateMachine(EntryMachine):
@@ -67,6 +82,8 @@ class QueueStateMachine(EntryMachine):
 
     def __init__(self) -> None:
         self._queues: dict[str, _Queue] = {}
+        self._watched: dict[str, float] = {}
+        """The queues whose changes are listed, and when a link last asked for them; oldest first."""
 
     @property
     def queues(self) -> Sequence[str]:
@@ -93,6 +110,29 @@ class QueueStateMachine(EntryMachine):
             page.append((key, value))
         end = at + len(page)
         return StatePage(term, page, end if end < len(entries) else None)
+
+    def changes(self, queue: str, position: StatePosition, new_instance: str, now_ms: float) -> StateChangesPage:
+        """What changed in a queue's state since a position. Any reader may ask: no writer is fenced. `new_instance`
+        names the list of changes if there is none yet."""
+        known = self._queues.get(queue)
+        self._watch(queue, now_ms, is_known=known is not None)
+        if known is None:
+            return StateChangesPage(-1, 0, StatePosition(), is_reset=True, is_last=True, entries=[])
+        if known.changes is None:
+            known.changes = StateChanges(new_instance, known.entries)
+        is_reset = not known.changes.is_known(position)
+        entries, version, is_last = known.changes.since(0 if is_reset else position.version, known.entries)
+        following = StatePosition(known.changes.instance, version)
+        return StateChangesPage(known.fence.epoch, known.fence.term, following, is_reset, is_last, entries)
+
+    def _watch(self, queue: str, now_ms: float, *, is_known: bool) -> None:
+        self._watched.pop(queue, None)
+        if is_known:
+            self._watched[queue] = now_ms
+        while self._watched and (first := next(iter(self._watched.items())))[1] <= now_ms - _WATCHED_MS:
+            del self._watched[first[0]]
+            if (forgotten := self._queues.get(first[0])) is not None:
+                forgotten.changes = None
 
     def write(self, queue: str, term: int, entries: Sequence[InternalRecord]) -> Outcome[InternalRecord, None]:
         """Set entries, and remove those without a value. `StaleQueueLeader` unless this is the term of the last
@@ -136,9 +176,9 @@ class QueueStateMachine(EntryMachine):
                 return
             queue = self._queues[key.queue] = _Queue(Fence(-1, 0))
         if entry.value is None:
-            queue.entries.pop(key.key, None)
+            queue.remove(key.key)
         else:
-            queue.entries[key.key] = entry.value
+            queue.set(key.key, entry.value)
 
     def replay_end(self, producer_id: int, *, committed: bool) -> None:
         """There are no transactions in this topic."""

@@ -15,8 +15,10 @@ from headrace.coordinator.completion import committed
 from headrace.coordinator.coordinator import Coordinator
 from headrace.coordinator.machine import InternalRecord, Outcome
 from headrace.coordinator.shard import Shard
+from headrace.model.features import LINKS_LEVEL
 from headrace.model.ids import TopicName
 from headrace.model.image import ClusterImage
+from headrace.model.queue_state import StateChangesPage, StatePosition
 from headrace.queues.state_machine import QueueStateMachine, StatePage
 from headrace.replication.calls import Call, ask
 from headrace.replication.partitions import PartitionTable
@@ -67,7 +69,16 @@ class ForgetState(Call, frozen=True):
     queue: str
 
 
-StateCall = OpenState | ReadState | WriteState | ForgetState
+class ReadStateChanges(Call, frozen=True):
+    """What changed in a queue's state since a position: a `StateChangesPage`, for a link of another cluster."""
+
+    level = LINKS_LEVEL
+
+    queue: str
+    position: StatePosition
+
+
+StateCall = OpenState | ReadState | WriteState | ForgetState | ReadStateChanges
 
 
 class StateStore(Protocol):
@@ -103,6 +114,8 @@ class ReplicatedState:
         """Without `peers` this broker is alone."""
         self._metadata = metadata
         self._peers = peers
+        self._clock = clock
+        self._lists = 0
         self.coordinator: Coordinator[QueueStateMachine] = Coordinator(
             QUEUE_STATE_TOPIC,
             partition_count=_PARTITIONS,
@@ -149,6 +162,11 @@ class ReplicatedState:
         await self.coordinator.ensure_topic()
         await self._do(ForgetState(queue), type(None))
 
+    async def changes(self, queue: str, position: StatePosition) -> StateChangesPage:
+        """What changed in a queue's state since a position, all of it committed."""
+        await self.coordinator.ensure_topic()
+        return await self._do(ReadStateChanges(queue, position), StateChangesPage)
+
     async def _do(self, call: StateCall, result: type[A]) -> A:
         if self._peers is not None and self._is_elsewhere(call.queue):
             leader = self.coordinator.leader_for(call.queue)
@@ -171,6 +189,13 @@ class ReplicatedState:
                 return await committed(shard.run(lambda _: Outcome((), shard.machine.read(queue, term, at))))
             case WriteState(queue, term, entries):
                 return await self._write(queue, term, [InternalRecord(key, value) for key, value in entries])
+            case ReadStateChanges(queue, position):
+                self._lists += 1
+                # Unique also after a restart in the same leader epoch.
+                instance = f"{shard.epoch}:{self._clock.wall_ms():.0f}:{self._lists}"
+                return await committed(
+                    shard.run(lambda now_ms: Outcome((), shard.machine.changes(queue, position, instance, now_ms)))
+                )
             case ForgetState(queue):
                 return await committed(shard.run(lambda _: shard.machine.forget(queue)))
 

@@ -3,15 +3,19 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import ip_address
+from math import inf
 from typing import NamedTuple
 
 from headrace.model.errors import InvalidQuota, UnsupportedFeature
 from headrace.model.quotas import (
+    ACCESS_KEY,
     CLIENT_ID,
     CLIENT_ID_PREFIX,
     ENTITY_TYPES,
     IP,
     MAX_NAME_CHARS,
+    QUEUE,
+    TOPIC_PREFIX,
     USER,
     ClusterQuotas,
     QuotaEntity,
@@ -23,8 +27,22 @@ from headrace.model.quotas import (
 _LONG_MAX, _INT_MAX = 2**63 - 1, 2**31 - 1
 _FRACTION_MAX = 1e-6
 _CLIENT_KINDS = (QuotaKind.PRODUCE, QuotaKind.FETCH, QuotaKind.REQUEST, QuotaKind.MUTATION)
-_WHOLE_MAX = {QuotaKind.PRODUCE: _LONG_MAX, QuotaKind.FETCH: _LONG_MAX, QuotaKind.CONNECTION: _INT_MAX}
+_WHOLE_MAX = {
+    QuotaKind.PRODUCE: _LONG_MAX,
+    QuotaKind.FETCH: _LONG_MAX,
+    QuotaKind.CONNECTION: _INT_MAX,
+    QuotaKind.STORED: _LONG_MAX,
+}
 """The quotas that are whole numbers, each with its largest value."""
+_SQS_KINDS = (QuotaKind.SQS_REQUESTS, QuotaKind.SQS_MESSAGES)
+_ALONE = (IP, QUEUE, ACCESS_KEY, TOPIC_PREFIX)
+"""The types that are not combined with others."""
+_KINDS_ALONE: Mapping[str, tuple[QuotaKind, ...]] = {
+    IP: (QuotaKind.CONNECTION,),
+    QUEUE: _SQS_KINDS,
+    ACCESS_KEY: _SQS_KINDS,
+    TOPIC_PREFIX: (QuotaKind.STORED,),
+}
 MATCH_EXACT, MATCH_DEFAULT, MATCH_ANY = range(3)
 
 QuotaChange = tuple[str, float | None]
@@ -51,12 +69,14 @@ def checked_entity(pairs: Iterable[tuple[str, str | None]]) -> QuotaEntity:
 def _check_combination(names: Mapping[str, str | None]) -> None:
     if not names:
         raise InvalidQuota(f"a quota needs an entity: one of {', '.join(ENTITY_TYPES)}")
-    if IP in names and len(names) > 1:
-        raise InvalidQuota("the quota of an ip cannot be combined with users or client ids")
+    if len(names) > 1 and (alone := next((each for each in _ALONE if each in names), None)):
+        raise InvalidQuota(f"the quota of an {alone} cannot be combined with users or client ids")
     if CLIENT_ID in names and CLIENT_ID_PREFIX in names:
         raise InvalidQuota("a quota is for a client-id or for a client-id-prefix, not for both")
     if CLIENT_ID_PREFIX in names and names[CLIENT_ID_PREFIX] is None:
         raise InvalidQuota("a client-id-prefix has no default: use the default of client-id")
+    if TOPIC_PREFIX in names and names[TOPIC_PREFIX] is None:
+        raise InvalidQuota("a topic-prefix has no default: name a prefix")
     address = names.get(IP)
     if address is not None:
         try:
@@ -70,7 +90,7 @@ def altered(entity: QuotaEntity, old: QuotaValues, changes: Sequence[QuotaChange
     counts = Counter(name for name, _ in changes)
     if twice := next((name for name, count in counts.items() if count > 1), None):
         raise InvalidQuota(f"the quota {twice} appears more than once for {entity_text(entity)}")
-    kinds = (QuotaKind.CONNECTION,) if entity[0][0] == IP else _CLIENT_KINDS
+    kinds = _KINDS_ALONE.get(entity[0][0], _CLIENT_KINDS)
     new = dict(old)
     for name, value in changes:
         if value is None:
@@ -85,6 +105,8 @@ def altered(entity: QuotaEntity, old: QuotaValues, changes: Sequence[QuotaChange
 def _checked_value(kind: QuotaKind, value: float) -> float:
     if not value > 0:
         raise InvalidQuota(f"{kind} must be greater than 0; remove the quota to allow any rate")
+    if value == inf:
+        raise InvalidQuota(f"{kind} must be finite; remove the quota to allow any rate")
     most = _WHOLE_MAX.get(kind)
     if most is None:
         return value

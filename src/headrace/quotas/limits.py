@@ -13,10 +13,20 @@ of a prefix share theirs, within each user where the quota names a user.
 """
 
 from collections.abc import Iterator
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
 
-from headrace.model.quotas import CLIENT_ID, CLIENT_ID_PREFIX, IP, USER, ClusterQuotas, QuotaKind
+from headrace.model.quotas import (
+    ACCESS_KEY,
+    CLIENT_ID,
+    CLIENT_ID_PREFIX,
+    IP,
+    QUEUE,
+    TOPIC_PREFIX,
+    USER,
+    ClusterQuotas,
+    QuotaKind,
+)
 
 
 class AccountName(NamedTuple):
@@ -46,6 +56,12 @@ _ABSENT: _Name = (False, None)
 _DEFAULT: _Name = (True, None)
 
 
+def _plain_address(address: str) -> str:
+    """An address in its shortest form; one of IPv4 never as one of IPv6, as in Java."""
+    parsed = ip_address(address)
+    return str((parsed.ipv4_mapped if isinstance(parsed, IPv6Address) else None) or parsed)
+
+
 class QuotaTable:
     """The quotas of the cluster, arranged for look-up."""
 
@@ -61,6 +77,8 @@ class QuotaTable:
             names = dict(entity)
             if IP in names:
                 self._add_ip(names[IP], values.get(QuotaKind.CONNECTION))
+                continue
+            if QUEUE in names or ACCESS_KEY in names or TOPIC_PREFIX in names:
                 continue
             user: _Name = (True, names[USER]) if USER in names else _ABSENT
             prefix = names.get(CLIENT_ID_PREFIX)
@@ -79,12 +97,17 @@ class QuotaTable:
         if address is None:
             self._any_ip = bound
         else:
-            self._by_ip[str(ip_address(address))] = bound
+            self._by_ip[_plain_address(address)] = bound
 
     @property
     def limits_clients(self) -> bool:
         """Whether any quota is for users or client ids."""
         return bool(self._bounds or self._prefix_bounds)
+
+    @property
+    def limits_time(self) -> bool:
+        """Whether any quota is for the time of requests."""
+        return QuotaKind.REQUEST in self._bounds or QuotaKind.REQUEST in self._prefix_bounds
 
     @property
     def limits_addresses(self) -> bool:

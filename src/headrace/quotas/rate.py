@@ -63,6 +63,15 @@ class SampledRate:
             self.record(value, now_ms)
         return self.delay_ms(bound, now_ms)
 
+    @property
+    def steady_until_ms(self) -> float:
+        """Until when values are of the current sample, and no other one expires. Valid after `charge`."""
+        return min(self._samples[self._at][_START] + self._windows.window_ms, self._checks_at_ms)
+
+    def free(self, bound: float) -> float:
+        """What may be recorded until `steady_until_ms` at least without a delay."""
+        return bound * self._least_s - self._total
+
     def measure(self, now_ms: int) -> float:
         """The rate in units per second."""
         return self.total(now_ms) / self.window_ms(now_ms) * 1000.0
@@ -72,6 +81,12 @@ class SampledRate:
         if now_ms >= self._checks_at_ms:
             self._empty_old_samples(now_ms)
         return self._total
+
+    def recent(self, span_ms: int, now_ms: int) -> float:
+        """The rate of about the last `span_ms`, or of the current window if that is longer."""
+        since_ms = now_ms - max(span_ms, self._windows.window_ms)
+        found = [sample for sample in self._samples if sample[_START] > since_ms]
+        return max(0.0, sum(sample[_VALUE] for sample in found)) / (now_ms - since_ms) * 1000.0
 
     def window_ms(self, now_ms: int) -> float:
         """The time that the rate is measured over."""

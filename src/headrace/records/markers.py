@@ -1,7 +1,10 @@
-"""Transaction markers: control batches of one record that end a producer's transaction on a partition.
+"""Markers: control batches of one record, which consumers skip.
 
-key    version (int16, 0), type (int16): 0 abort, 1 commit
-value  version (int16, 0), coordinator epoch (int32)
+A transaction marker ends a producer's transaction on a partition; a reset marker ends the history of all producers
+there: those after it are other producers, though they may have the same ids.
+
+key    version (int16, 0), type (int16): 0 abort, 1 commit, 18514 reset (Kafka has 0 to 6)
+value  version (int16, 0), coordinator epoch (int32); of a reset marker the version only
 
 A coordinator epoch is that of the shard of `__transaction_state`, followed by a count in the lowest twelve bits: how
 often the coordinator got no answer for a marker of this producer. A marker that is sent again has a larger epoch, so
@@ -18,7 +21,8 @@ from headrace.records.reader import Record, iter_records
 
 _KEY = Struct(">hh")
 _VALUE = Struct(">hi")
-_ABORT, _COMMIT = 0, 1
+_ABORT, _COMMIT, _RESET = 0, 1, 0x4852
+_RESET_VALUE = Struct(">h")
 _DOUBT_BITS = 12
 _DOUBTS_MAX = (1 << _DOUBT_BITS) - 1
 _SHARD_EPOCH_MAX = (1 << 31 - _DOUBT_BITS) - 1
@@ -27,6 +31,13 @@ _SHARD_EPOCH_MAX = (1 << 31 - _DOUBT_BITS) - 1
 class Marker(NamedTuple):
     committed: bool
     coordinator_epoch: int
+
+
+class ResetMarker(NamedTuple):
+    """Producers before it are unknown after it."""
+
+
+RESET_MARKER = ResetMarker()
 
 
 def coordinator_epoch(shard_epoch: int, doubts: int) -> int:
@@ -47,12 +58,25 @@ def build_marker(producer_id: int, producer_epoch: int, marker: Marker, now_ms: 
     )
 
 
+def build_reset_marker(now_ms: int) -> bytes:
+    """Build the control batch after which all producers are unknown."""
+    return build_batch([Record(0, now_ms, _KEY.pack(0, _RESET), _RESET_VALUE.pack(0))], control=True)
+
+
 def read_marker(batch: Buffer, header: BatchHeader) -> Marker | None:
     """The marker in a control batch; None if it ends no transaction: another control record, or an empty batch."""
+    found = read_control(batch, header)
+    return found if isinstance(found, Marker) else None
+
+
+def read_control(batch: Buffer, header: BatchHeader) -> Marker | ResetMarker | None:
+    """The marker of either kind in a control batch; None for another control record, or an empty batch."""
     for record in iter_records(batch, header):
         if record.key is None or len(record.key) < _KEY.size:
             raise InvalidRecord("a control record has a key of less than four bytes")
         _, kind = _KEY.unpack_from(record.key)
+        if kind == _RESET:
+            return RESET_MARKER
         if kind not in (_ABORT, _COMMIT):
             return None
         epoch = _VALUE.unpack_from(record.value)[1] if record.value and len(record.value) >= _VALUE.size else -1

@@ -15,6 +15,8 @@ from headrace.model.users import ANONYMOUS, principal_of
 from headrace.registry.audit import RegistryAudit
 from headrace.schemas.errors import SchemaFault
 from headrace.schemas.operations.all_operations import FoundOperation, find_operation
+from headrace.schemas.operations.settings import begins_import, set_subject_mode
+from headrace.schemas.operations.table import ALTER_REGISTRY, RegistryNeed
 from headrace.schemas.requests import BETWEEN_VALUES, MalformedRequest, RegistryReply, RegistryRequest, refusal, reply
 from headrace.schemas.service import RegistryService
 from headrace.schemas.subjects import topic_of
@@ -106,6 +108,8 @@ class RegistryDoor:
         self._check(found, request, subject)
         if request.method in _WITH_BODY:
             request = RegistryRequest(request.method, parts, query, await _body(scope, receive))
+            if _needs(found, request) is not found.operation.needs:
+                self._check(found, request, subject)
         if request.method == "GET":
             return await self._registry.answer(request, subject.principal, subject.host)
         return await self._audit.recorded(
@@ -134,23 +138,30 @@ class RegistryDoor:
         return subject
 
     def _check(self, found: FoundOperation, request: RegistryRequest, subject: Subject) -> None:
-        authorizer, needs = self._security.authorizer, found.operation.needs
+        authorizer, needs = self._security.authorizer, _needs(found, request)
         if authorizer is None:
             return
         if subject.principal == ANONYMOUS:
             raise Unauthorized("this needs the name and password of a user (HTTP Basic)")
         if needs is None:
             return
-        kind, name = ResourceType.CLUSTER, CLUSTER_NAME
-        # A subject without a name stands for its context, which belongs to no topic.
-        if needs.is_of_subject and (topic := topic_of(found.names["subject"])):
-            kind, name = ResourceType.TOPIC, topic
+        kind, name = _resource(found.names["subject"] if needs.is_of_subject else "")
         if not authorizer.allows(subject.principal, subject.host, needs.operation, kind, name):
             action = f"{request.method} /{'/'.join(found.operation.path)}"
             self._security.denied(subject, "", action, needs.operation, kind, name)
             where = f"the topic {name}" if kind is ResourceType.TOPIC else "the cluster"
             raise Denied(f"{subject.principal} lacks the permission {needs.operation.name.lower()} on {where}")
         self._security.permitted[needs.operation, kind] += 1
+
+
+def _needs(found: FoundOperation, request: RegistryRequest) -> RegistryNeed | None:
+    """The permission that a request needs, as far as it has been read.
+
+    An import chooses ids, and may leave none for others: the permission on one topic is not enough.
+    """
+    if found.operation.handler is set_subject_mode and request.body and begins_import(request):
+        return ALTER_REGISTRY
+    return found.operation.needs
 
 
 def shown_subjects(security: Security) -> Callable[[str, str], Callable[[str], bool]]:
@@ -160,11 +171,20 @@ def shown_subjects(security: Security) -> Callable[[str, str], Callable[[str], b
         authorizer = security.authorizer
         if authorizer is None:
             return lambda _: True
-        return lambda subject: authorizer.allows(
-            principal, host, AclOperation.DESCRIBE, ResourceType.TOPIC, topic_of(subject)
-        )
+
+        def shown(subject: str) -> bool:
+            kind, name = _resource(subject)
+            return authorizer.allows(principal, host, AclOperation.DESCRIBE, kind, name)
+
+        return shown
 
     return shows
+
+
+def _resource(subject: str) -> tuple[ResourceType, str]:
+    """The topic of a subject. One without a name stands for its context, which belongs to the cluster."""
+    topic = topic_of(subject)
+    return (ResourceType.TOPIC, topic) if topic else (ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def _parts(raw_path: bytes, prefix: str) -> tuple[str, ...]:

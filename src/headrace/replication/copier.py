@@ -6,10 +6,10 @@
 import logging
 from collections.abc import Callable
 
-from headrace.model.errors import FencedLeaderEpoch, OffsetOutOfRange, StorageFailed
+from headrace.model.errors import CorruptBatch, FencedLeaderEpoch, OffsetOutOfRange, StorageFailed
 from headrace.model.invariants import invariant
 from headrace.observe.traffic import TopicTraffic
-from headrace.records.batch import iter_headers
+from headrace.records.batch import check_batch, iter_headers
 from headrace.replication.follower import (
     Fetched,
     FetchPosition,
@@ -27,10 +27,15 @@ _log = logging.getLogger(__name__)
 _ANY_OFFSET = 2**63
 
 
+def _never_reversed(offset: int) -> bool:
+    """False: the topic is no former source."""
+    return False
+
+
 class ReplicaCopier:
     """The follower's side of a replica."""
 
-    __slots__ = ("_appended", "_flush_waiters", "_leaders_high_watermark", "_replica", "traffic")
+    __slots__ = ("_appended", "_flush_waiters", "_leaders_high_watermark", "_replica", "check_reversed", "traffic")
 
     def __init__(self, replica: ReadableReplica, *, appended: Callable[[Log], None]) -> None:
         """`appended` is called after each append, to request a flush."""
@@ -38,6 +43,9 @@ class ReplicaCopier:
         self._appended = appended
         self._flush_waiters = CommitWaiters()
         self._leaders_high_watermark = 0
+        self.check_reversed: Callable[[int], bool] = _never_reversed
+        """Called before the log is truncated to an offset below its high watermark. True if the topic was reversed, and
+        what is dropped was set aside; raises an error while that is not known here yet."""
         self.traffic: TopicTraffic | None = None
         """Where bytes are counted; None if they are not."""
 
@@ -90,21 +98,8 @@ class ReplicaCopier:
 
     def _append_fetched(self, batches: memoryview) -> None:
         log = self._replica.log
-        skipped = 0
-        for at, header in iter_headers(batches):
-            if header.next_offset > log.end_offset:
-                if header.base_offset < log.end_offset == log.start_offset:
-                    # The leader's log starts inside a batch, and so does this one: the whole batch is needed.
-                    start = log.start_offset
-                    log.truncate_fully_and_start_at(header.base_offset)
-                    log.append_replicated(batches[at : at + header.size])
-                    log.advance_high_watermark(start)
-                    log.raise_start(start)
-                    skipped = at + header.size
-                break
-            skipped = at + header.size
         try:
-            log.append_replicated(batches[skipped:])
+            append_batches(log, batches, log.append_replicated)
         finally:
             self._appended(log)
 
@@ -121,7 +116,10 @@ class ReplicaCopier:
 
     def _truncate(self, offset: int) -> None:
         log, leader_epoch = self._replica.log, self._replica.leader_epoch
-        if offset < log.high_watermark:
+        if offset < log.high_watermark and self.check_reversed(offset):
+            _log.info("%s is truncated to %d of %d with its leader of epoch %d: the rest was set aside when its topic "
+                      "was reversed", self._replica, offset, log.end_offset, leader_epoch)  # fmt: skip
+        elif offset < log.high_watermark:
             _log.error("%s is truncated to %d, below offset %d that was committed: the leader of epoch %d has another "
                        "history", self._replica, offset, log.high_watermark, leader_epoch)  # fmt: skip
         elif offset < log.end_offset:
@@ -172,3 +170,24 @@ class ReplicaCopier:
         """Wake the flush waiters to check again, because the log, the role or the settings changed."""
         if self._flush_waiters:
             self._flush_waiters.advanced(_ANY_OFFSET)
+
+
+def append_batches(log: Log, batches: memoryview, append: Callable[[memoryview], int]) -> None:
+    """Append what is past the end of the log, with `append`."""
+    skipped = 0
+    for at, header in iter_headers(batches):
+        if header.next_offset > log.end_offset:
+            if header.base_offset < log.end_offset == log.start_offset:
+                # The other log starts inside a batch, and so does this one: the whole batch is needed. It is checked
+                # first, since the log is emptied for it.
+                if check_batch(batches, at).base_offset < 0:
+                    raise CorruptBatch(f"a batch at offset {header.base_offset} was not read from a log")
+                start = log.start_offset
+                log.truncate_fully_and_start_at(header.base_offset)
+                append(batches[at : at + header.size])
+                log.advance_high_watermark(start)
+                log.raise_start(start)
+                skipped = at + header.size
+            break
+        skipped = at + header.size
+    append(batches[skipped:])

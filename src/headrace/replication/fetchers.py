@@ -4,9 +4,10 @@ from collections.abc import Callable
 from random import Random
 
 from headrace.model.ids import BrokerId
+from headrace.replication.fetch_form import FollowerHost, ReplicaFetchForm
 from headrace.replication.fetch_session import Key
 from headrace.replication.followed import Following
-from headrace.replication.leader_fetcher import FollowerHost, LeaderFetcher
+from headrace.replication.leader_fetcher import LeaderFetcher
 from headrace.replication.peers import Peers
 from headrace.replication.throttle import Throttle
 from headrace.runtime.clock import Clock
@@ -20,8 +21,7 @@ class Fetchers:
     ) -> None:
         """`broker_epoch` is sent to leaders, so that they can ignore earlier incarnations of this broker."""
         self._peers = peers
-        self._host = host
-        self._broker_epoch = broker_epoch
+        self._form = ReplicaFetchForm(host, broker_epoch)
         self._random = random
         self._clock = clock
         self._throttle = Throttle(lambda: host.settings.follower_replication_throttled_rate, clock.monotonic_ms())
@@ -41,8 +41,7 @@ class Fetchers:
         if fetcher is None:
             fetcher = self._leaders[leader_id] = LeaderFetcher(
                 self._peers.link(leader_id, LANE),
-                self._host,
-                broker_epoch=self._broker_epoch,
+                self._form,
                 clock=self._clock,
                 throttle=self._throttle,
                 random=self._random,

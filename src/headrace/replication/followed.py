@@ -33,7 +33,17 @@ class Following(Protocol):
 class Followed:
     """A partition with this leader, and why it may not be fetched now."""
 
-    __slots__ = ("failures", "is_flushing", "is_held", "is_throttled", "partition", "timer")
+    __slots__ = (
+        "covered_ms",
+        "failures",
+        "is_flushing",
+        "is_held",
+        "is_throttled",
+        "named_in",
+        "partition",
+        "timer",
+        "why",
+    )
 
     def __init__(self, partition: Following) -> None:
         self.partition = partition
@@ -41,7 +51,13 @@ class Followed:
         self.is_held = False
         """Paused until the timer fires, after a failure or by the throttle."""
         self.is_flushing = False
+        self.named_in = 0
+        """The number of the last request that named it."""
+        self.covered_ms: float | None = None
+        """When the last request of an earlier session was sent whose response covered it."""
         self.failures = 0
+        self.why = ""
+        """The reason of the last failure."""
         self.timer: asyncio.TimerHandle | None = None
 
     @property

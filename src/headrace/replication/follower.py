@@ -32,6 +32,11 @@ class Fetched(NamedTuple):
     """(epoch, end offset): the largest epoch of the leader not above the follower's last one, and where it ends."""
     is_out_of_range: bool = False
     """The leader does not have the requested offset."""
+    undecided: int = 0
+    """Messages of the leader past `high_watermark`, where that is the last stable offset: they wait for the end of a
+    transaction."""
+    asked_ms: float = 0.0
+    """The wall-clock time at which the request was sent: the response is not older than that."""
 
 
 def whole_batches(records: Buffer) -> memoryview:

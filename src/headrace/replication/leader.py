@@ -117,6 +117,14 @@ class Leading:
         follower.start_offset = start_offset
         return is_news
 
+    def truncated(self, end_offset: int) -> None:
+        """Note that the leader's log was truncated: what followers had past its end does not count any more."""
+        self.epoch_start_offset = min(self.epoch_start_offset, end_offset)
+        for follower in self._followers.values():
+            if follower.offset > end_offset:
+                follower.offset = UNKNOWN
+            follower.seen_end = min(follower.seen_end, end_offset)
+
     def note_caught_up(self, broker_id: BrokerId, at_ms: float) -> None:
         """Record that a follower was caught up at that time."""
         follower = self._followers.get(broker_id)

@@ -15,17 +15,15 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from random import Random
-from typing import Protocol
 
 from kio.schema.errors import ErrorCode
 
-from headrace.config.broker import BrokerSettings
 from headrace.model.backoff import ExponentialDelay
 from headrace.model.errors import HeadraceError, LogClosed, PeerUnavailable, ProtocolError, StorageFailed
-from headrace.model.ids import BrokerId
 from headrace.protocol.exchange import ResponseFrame
-from headrace.protocol.fetch_request import FETCH_KEY, REPLICA_FETCH_VERSION, WantedByReplica, write_replica_fetch
+from headrace.protocol.fetch_request import FETCH_KEY, WantedByReplica
 from headrace.protocol.fetch_response import FetchAnswer, FetchedRecords, read_fetch_response
+from headrace.replication.fetch_form import FetchForm
 from headrace.replication.fetch_session import Ask, FollowerSession, Key
 from headrace.replication.followed import Followed, Following
 from headrace.replication.follower import Fetched
@@ -35,14 +33,12 @@ from headrace.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-_GRACE_S = 3.0
-"""The time that a leader may take to respond beyond the wait that the request allows."""
 _FLUSH_PATIENCE_S = 0.1
 _GATHER_S = 0.005
 """Changes within this time go into one request while another is in flight."""
 _RETRY_DELAY_S = ExponentialDelay(0.05, 1.0)
-_RECONNECT_DELAY_S = ExponentialDelay(0.05, 0.25)
-"""Short, because a restarted leader waits for its followers before it acknowledges anything."""
+_THROTTLED_MAX_S = 1.0
+"""A throttled partition looks at the rate again after this time: it may have been raised."""
 _SAY_AFTER = 5
 """Consecutive failures before one is logged: brokers learn of changes at different times, so a few are normal."""
 _IN_FLIGHT_MAX = 2
@@ -58,24 +54,23 @@ _LOST_SESSION = frozenset(
 )
 
 
-class FollowerHost(Protocol):
-    """The part of `Metadata` that this module uses."""
-
-    @property
-    def broker_id(self) -> BrokerId: ...
-
-    @property
-    def settings(self) -> BrokerSettings: ...
+def _ignore_refusal() -> None:
+    """Does nothing: within a cluster the store notifies brokers of new leaders."""
 
 
 class _Flight:
     """A request in flight."""
 
-    __slots__ = ("answer", "overtaken", "session")
+    __slots__ = ("answer", "asked_ms", "number", "overtaken", "session")
 
-    def __init__(self, answer: "asyncio.Task[ResponseFrame]", session: FollowerSession) -> None:
+    def __init__(
+        self, answer: "asyncio.Task[ResponseFrame]", session: FollowerSession, number: int, asked_ms: float
+    ) -> None:
         self.answer = answer
         self.session = session
+        self.number = number
+        self.asked_ms = asked_ms
+        """The wall-clock time at which it was sent."""
         self.overtaken: set[Key] = set()
         """Partitions that a later request has changed: the response to this one is ignored for them."""
 
@@ -84,20 +79,20 @@ class LeaderFetcher:
     def __init__(
         self,
         link: PeerLink,
-        host: FollowerHost,
+        form: FetchForm,
         *,
-        broker_epoch: Callable[[], int],
         clock: Clock,
         throttle: Throttle,
         random: Random,
+        on_refused: Callable[[], None] = _ignore_refusal,
     ) -> None:
+        """`on_refused` is called when the leader does not answer, or not for a partition: it may lead it no longer."""
         self._link = link
-        self._host = host
-        self._broker_epoch = broker_epoch
+        self._form = form
         self._clock = clock
         self._throttle = throttle
         self._random = random
-        self._client_id = f"broker-{host.broker_id}"
+        self._on_refused = on_refused
         self._loop = asyncio.get_running_loop()
         self._followed: dict[Key, Followed] = {}
         self._due: dict[Key, None] = {}
@@ -109,8 +104,14 @@ class LeaderFetcher:
         self._session = FollowerSession()
         self._flights: list[_Flight] = []
         self._failures = 0
+        self._why = ""
+        """The reason of the last failure, for all partitions."""
+        self._number = 0
+        """Of the last request."""
+        self._answered, self._answered_ms = 0, 0.0
+        """The number of the last request that was answered, and the wall-clock time at which it was sent."""
         self._news = asyncio.Event()
-        self._task = self._loop.create_task(self._run(), name=f"fetch from broker {link.broker_id}")
+        self._task = self._loop.create_task(self._run(), name=f"fetch from {link.name}")
         self._task.add_done_callback(self._ended)
 
     # -- followed partitions
@@ -136,6 +137,23 @@ class LeaderFetcher:
             followed.release()
             self._leave_out(key)
             self._news.set()
+
+    def last_contact_ms(self, key: Key) -> float | None:
+        """The wall-clock time at which the last request was sent whose response covered a partition at its position;
+        None if there is none."""
+        followed = self._followed.get(key)
+        if followed is None:
+            return None
+        if not followed.is_ready or key not in self._session.requested or self._answered < followed.named_in:
+            return followed.covered_ms
+        return self._answered_ms
+
+    def failure_of(self, key: Key) -> str:
+        """Why a partition cannot be fetched at the moment; empty if it can."""
+        followed = self._followed.get(key)
+        if followed is not None and followed.failures:
+            return followed.why
+        return self._why if self._failures else ""
 
     async def close(self) -> None:
         for followed in self._followed.values():
@@ -179,7 +197,8 @@ class LeaderFetcher:
         return bool(self._due or self._session.requested)
 
     def _send(self) -> None:
-        session = self._session
+        session, now_ms = self._session, self._clock.wall_ms()
+        self._number += 1
         if not session.is_begun:
             self._due.update(dict.fromkeys(self._followed))
         ask = session.tell(self._wanted(), self._gone)
@@ -198,74 +217,73 @@ class LeaderFetcher:
             session.sent()
             answer = self._loop.create_task(self._exchange(ask))
             answer.add_done_callback(lambda _: self._news.set())
-            self._flights.append(_Flight(answer, session))
+            self._flights.append(_Flight(answer, session, self._number, now_ms))
 
     def _wanted(self) -> dict[Key, WantedByReplica]:
         """The fetch position of each due partition that may be fetched now."""
         wanted: dict[Key, WantedByReplica] = {}
-        max_bytes = self._host.settings.replica_fetch_max_bytes
+        max_bytes = self._form.settings.replica_fetch_max_bytes
         due, self._due = self._due, {}
         for key in due:
             followed = self._followed.get(key)
             if followed is None or not followed.is_ready:
                 continue
             if followed.is_throttled and (wait_ms := self._throttle.wait_ms(self._clock.monotonic_ms())) > 0:
-                self._hold(key, followed, wait_ms / 1000)
+                self._hold(key, followed, min(wait_ms / 1000, _THROTTLED_MAX_S))
                 continue
             try:
                 if self._is_flushed(key, followed):
                     wanted[key] = WantedByReplica(key[1], *followed.partition.fetch_position(), max_bytes)
+                    followed.named_in = self._number
             except HeadraceError as error:
                 self._failed(key, followed, error)
         return wanted
 
     async def _exchange(self, ask: Ask) -> ResponseFrame:
-        settings = self._host.settings
+        form = self._form
 
         def write(correlation_id: int) -> bytes:
-            return write_replica_fetch(
-                correlation_id,
-                self._client_id,
-                replica_id=self._host.broker_id,
-                replica_epoch=self._broker_epoch(),
-                max_wait_ms=settings.replica_fetch_wait_max_ms,
-                min_bytes=1,
-                max_bytes=settings.replica_fetch_response_max_bytes,
-                session_id=ask.session_id,
-                session_epoch=ask.session_epoch,
-                wanted=ask.wanted,
-                forgotten=ask.forgotten,
-            )
+            return form.write(correlation_id, ask)
 
-        timeout_s = settings.replica_fetch_wait_max_ms / 1000 + _GRACE_S
-        return await self._link.exchange(FETCH_KEY, REPLICA_FETCH_VERSION, write, timeout_s)
+        timeout_s = form.settings.replica_fetch_wait_max_ms / 1000 + form.grace_s
+        return await self._link.exchange(FETCH_KEY, form.version, write, timeout_s)
 
     # -- responses
 
     async def _land(self, flight: _Flight) -> None:
         try:
             _, frame, body_at = flight.answer.result()
-        except PeerUnavailable:
+        except Exception as error:
+            if not isinstance(error, PeerUnavailable) and not self._failures:
+                log.exception("%s cannot be fetched from", self._link.name)
+            self._why = str(error)
+            self._on_refused()
             await self._start_over()
             return
         try:
-            answer = read_fetch_response(REPLICA_FETCH_VERSION, frame, body_at)
+            answer = read_fetch_response(self._form.version, frame, body_at)
             is_fine = flight.session is not self._session or self._take(answer, flight)
+            is_empty = not any(len(part.records) for part in answer.parts)
         except ProtocolError as error:
-            log.error("broker %d sent an invalid fetch response: %s", self._link.broker_id, error)
-            is_fine = False
+            self._why = f"{self._link.name} sent an invalid fetch response: {error}"
+            log.error("%s", self._why)
+            is_fine = is_empty = False
         finally:
             self._link.release(frame)
         if is_fine:
             self._failures = 0
+            self._answered, self._answered_ms = flight.number, flight.asked_ms
+            if is_empty and self._form.empty_pause_s:
+                await asyncio.sleep(self._form.empty_pause_s)
         else:
             await self._start_over()
 
     def _take(self, answer: FetchAnswer, flight: _Flight) -> bool:
         """Apply a response; False if the session has ended."""
         if answer.error_code:
+            self._why = f"{self._link.name} answered {_name(answer.error_code)}"
             if answer.error_code not in _LOST_SESSION:
-                log.warning("broker %d refuses to be fetched from: %s", self._link.broker_id, _name(answer.error_code))
+                log.warning("%s refuses to be fetched from: %s", self._link.name, _name(answer.error_code))
             return False
         if not flight.session.is_begun:
             flight.session.begun(answer.session_id)
@@ -273,18 +291,19 @@ class LeaderFetcher:
             if part.topic_id is not None:
                 key = (part.topic_id, part.partition)
                 if key not in flight.overtaken:
-                    self._take_part(key, part)
+                    self._take_part(key, part, flight.asked_ms)
         if self._blocking:
             self._loop.call_later(_FLUSH_PATIENCE_S, self._go_on_without, frozenset(self._blocking))
         return True
 
-    def _take_part(self, key: Key, part: FetchedRecords) -> None:
+    def _take_part(self, key: Key, part: FetchedRecords, asked_ms: float) -> None:
         followed, requested = self._followed.get(key), self._session.requested.get(key)
         if followed is None or requested is None or not followed.is_ready:
             return
         if part.error_code and part.error_code != _OUT_OF_RANGE:
             # The two brokers have different metadata: the one that is behind gets the update from the store.
-            self._back_off(key, followed, f"broker {self._link.broker_id} answered {_name(part.error_code)}")
+            self._on_refused()
+            self._back_off(key, followed, f"{self._link.name} answered {_name(part.error_code)}")
             return
         partition = followed.partition
         try:
@@ -293,9 +312,17 @@ class LeaderFetcher:
                 # The position has changed since the request.
                 self._due[key] = None
                 return
+            committed = self._form.committed(part)
             fetched = Fetched(
-                part.high_watermark, part.log_start_offset, part.records, part.diverging, bool(part.error_code)
+                committed,
+                part.log_start_offset,
+                part.records,
+                part.diverging,
+                bool(part.error_code),
+                max(0, part.high_watermark - committed),
+                asked_ms,
             )
+            followed.covered_ms = None
             partition.take_fetched(epoch, fetched)
             if not self._is_flushed(key, followed):
                 self._blocking.add(key)
@@ -347,6 +374,7 @@ class LeaderFetcher:
         self._back_off(key, followed, str(error))
 
     def _back_off(self, key: Key, followed: Followed, why: str) -> None:
+        followed.why = why
         if followed.failures == _SAY_AFTER:
             log.warning("%s is not being replicated for now: %s", followed.partition, why)
         followed.failures += 1
@@ -354,6 +382,7 @@ class LeaderFetcher:
         self._hold(key, followed, wait_s * (0.75 + 0.5 * self._random.random()))
 
     def _hold(self, key: Key, followed: Followed, wait_s: float) -> None:
+        followed.covered_ms = self.last_contact_ms(key)
         followed.release()
         followed.is_held = True
         followed.timer = self._loop.call_later(wait_s, self._hold_is_over, key, followed)
@@ -367,9 +396,11 @@ class LeaderFetcher:
     async def _start_over(self) -> None:
         """Begin a new session with all partitions, after a backoff, because the connection or session was lost."""
         await self._abandon()
+        for key, followed in self._followed.items():
+            followed.covered_ms = self.last_contact_ms(key)
         self._session = self._session.successor()
         self._failures += 1
-        wait_s = _RECONNECT_DELAY_S.after(self._failures)
+        wait_s = self._form.reconnect_delay_s.after(self._failures)
         await asyncio.sleep(wait_s * (0.5 + 0.5 * self._random.random()))
         self._due.update(dict.fromkeys(self._followed))
         self._news.set()
@@ -386,7 +417,7 @@ class LeaderFetcher:
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.critical("fetching from broker %d has ended: restart", self._link.broker_id, exc_info=error)
+            log.critical("fetching from %s has ended: restart", self._link.name, exc_info=error)
 
 
 def _name(code: int) -> str:

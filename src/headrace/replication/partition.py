@@ -8,23 +8,35 @@ Guarantees:
 - a commit waiter is notified of the commit, or that it is ruled out: the leader has changed, or the disk has failed.
 
 A partition is made of parts: `leader.py` tracks the followers, `copier.py` is the follower's side, and `readable.py` is
-the replica that all of them share, which consumers read.
+the replica that all of them share, which consumers read. `mirrored.py` is what differs in a partition that mirrors one
+of another cluster: it is read-only until it is promoted.
 """
 
 import logging
 from collections.abc import Awaitable, Callable
 
 from headrace.config.topic import TopicSettings
-from headrace.model.errors import NotLeader, OffsetNotAvailable, StorageFailed
+from headrace.model.errors import HeadraceError, NotLeader, OffsetNotAvailable, StorageFailed
 from headrace.model.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName
 from headrace.model.image import PartitionState
 from headrace.model.invariants import invariant
+from headrace.model.links import Mirror, MirrorState
 from headrace.observe.traffic import TopicTraffic
+from headrace.quotas.stored_bytes import StoredRoom
 from headrace.records.batch import BatchHeader, Buffer
 from headrace.records.markers import Marker
+from headrace.replication.backlog import BacklogGuard
 from headrace.replication.copier import ReplicaCopier
 from headrace.replication.deletion import delete_records
 from headrace.replication.leader import Leading
+from headrace.replication.mirrored import (
+    append_mirrored,
+    check_set_aside,
+    finish_promotion,
+    forget_idle_producers,
+    is_follower_set_aside,
+    read_only,
+)
 from headrace.replication.readable import ReadableReplica, Role
 from headrace.replication.waiters import CommitWaiters, DataWaiters
 from headrace.storage.appender import AppendResult
@@ -50,10 +62,13 @@ class Partition:
         "_appended",
         "_broker_id",
         "_commit_waiters",
+        "_is_frozen",
         "_leading",
         "_min_in_sync",
         "_visible_when_flushed",
         "aborted_within",
+        "backlog",
+        "before_readable",
         "check_epoch",
         "copier",
         "data_waiters",
@@ -61,14 +76,17 @@ class Partition:
         "fetch_position",
         "index",
         "is_read_elsewhere",
+        "is_writable",
         "leader_id",
         "log",
+        "mirror",
         "on_damaged",
         "on_joinable",
         "replica",
         "replica_waiters",
         "slice",
         "state",
+        "stored",
         "take_fetched",
         "topic",
         "topic_id",
@@ -104,7 +122,8 @@ class Partition:
         self.replica_waiters = DataWaiters()
         """Follower fetches, notified when the log grows."""
         self.replica = replica = ReadableReplica(topic, index, log, leader_epoch)
-        self.copier = copier = ReplicaCopier(replica, appended=appended)
+        self.copier = copier = ReplicaCopier(replica, appended=self._copied)
+        copier.check_reversed = lambda offset: is_follower_set_aside(self.mirror, index, log, offset)
         # What fetches call is bound once, since a method that delegates costs each of them a call.
         self.data_waiters = replica.data_waiters
         self.slice = replica.slice
@@ -122,7 +141,16 @@ class Partition:
         self._commit_waiters = CommitWaiters()
         self.traffic: TopicTraffic | None = None
         """Where messages and bytes are counted; None if they are not."""
+        self.backlog: BacklogGuard | None = None
+        """The bound on the backlog, for producers; None if there is none."""
+        self.stored: StoredRoom | None = None
+        """The quotas of bytes stored by topics with a prefix, while it leads; None if there is none for it."""
+        self.before_readable: Callable[[], None] | None = None
+        """Called when the high watermark has moved, before consumers can read up to it."""
         self._min_in_sync = log.settings.min_insync_replicas
+        self.mirror: Mirror | None = None
+        """The mirror record of the topic; None if it never was a mirror topic. See `set_mirror`."""
+        self._is_frozen = False
         self._leading: Leading | None = None
         self.state: PartitionState | None = None
         """The last state from the metadata store; None on a single broker."""
@@ -133,6 +161,8 @@ class Partition:
             high_watermark = log.flushed_offset if self._visible_when_flushed else log.end_offset
         else:
             self.leader_id = NO_LEADER
+        self.is_writable = replica.is_leader
+        """Whether producers can write: it leads, and is no mirror. See `check_writable`."""
         log.restore_high_watermark(high_watermark)
         log.on_flushed = self._flushed
 
@@ -205,6 +235,7 @@ class Partition:
         else:
             self._leading.update(state, now_ms)
         self.copier.release_waiters()
+        self._update_writable()
         self._advance()
         return is_new
 
@@ -229,6 +260,7 @@ class Partition:
         is_new_epoch = state is not None and state.leader_epoch != self.leader_epoch
         if state is not None:
             self.replica.leader_epoch = state.leader_epoch
+        self.is_writable = False
         if self.is_leader:
             self.replica.is_leader = False
             self._leading = None
@@ -237,6 +269,101 @@ class Partition:
             self.copier.release_waiters()
         self.data_waiters.advanced()
         self.replica_waiters.advanced()
+
+    # Mirrors
+
+    def set_mirror(self, mirror: Mirror | None) -> None:
+        """Apply the mirror record of the topic. A promoted partition that leads is completed and becomes writable."""
+        if mirror is not self.mirror:
+            self.mirror = mirror
+            self._is_frozen = self._is_frozen and mirror is not None and mirror.state is MirrorState.REVERSING
+            self._update_writable()
+
+    def freeze(self) -> None:
+        """End the time in which a topic that is being reversed takes markers: its log does not grow any more."""
+        self._is_frozen = True
+
+    @property
+    def takes_markers(self) -> bool:
+        """Whether open transactions may still end, though no producer writes: a reversal that has only begun."""
+        mirror = self.mirror
+        return (
+            mirror is not None
+            and mirror.state is MirrorState.REVERSING
+            and not self._is_frozen
+            and mirror.parting(self.index) is None
+        )
+
+    def drop_divergent(self, offset: int) -> None:
+        """Truncate a reversed partition as its leader, to an offset where it parts from its new source. What is dropped
+        was set aside. Followers truncate when they fetch: their history is compared with that of the leader."""
+        check_set_aside(self.mirror, self.index, self.log, offset)
+        self._truncate_leader(offset)
+
+    def drop_damaged(self, offset: int) -> None:
+        """Truncate a mirror partition as its leader to the first offset that its disk has lost, so that the rest is
+        copied again. The caller knows that its source has that history."""
+        invariant(self.is_mirror and offset == self.log.damaged_from, 92, "only a damaged copy is copied again")
+        self._truncate_leader(offset)
+
+    def _truncate_leader(self, offset: int) -> None:
+        self.check_leading()
+        try:
+            self.log.truncate_to(offset)
+        except StorageFailed as error:
+            if self.log.failure is not None:
+                self.failed(error)
+            raise
+        if self._leading is not None:
+            self._leading.truncated(self.log.end_offset)
+        self.data_waiters.advanced()
+        self.replica_waiters.advanced()
+
+    @property
+    def is_mirror(self) -> bool:
+        """Whether nothing but the records of a source partition is appended."""
+        return self.mirror is not None and self.mirror.is_read_only
+
+    def _copied(self, log: Log) -> None:
+        """After an append of batches of the leader."""
+        self._appended(log)
+        if self.is_mirror:
+            forget_idle_producers(log)
+
+    def append_mirrored(self, batches: memoryview) -> None:
+        """Append whole batches of the source partition. If an error is raised, those before it have been appended."""
+        self.check_leading()
+        invariant(self.is_mirror, 93, "only a mirror takes batches of another cluster")
+        try:
+            append_mirrored(self.replica, batches)
+        except StorageFailed as error:
+            if self.log.failure is not None:
+                self.failed(error)
+            raise
+        finally:
+            self._grown()
+
+    def _update_writable(self) -> None:
+        self.is_writable = self.is_leader and self.mirror is None
+        if self.is_leader and self.mirror is not None and not self.mirror.is_read_only:
+            try:
+                self.check_writable()
+            except HeadraceError as error:
+                _log.error("%s was promoted, and is not writable yet: %s", self, error)
+
+    def check_writable(self) -> None:
+        """Raise the reason if producers cannot write: `NotLeader`, `MirrorIsReadOnly`, or an error of the log.
+
+        Completes a promotion that failed before, as on a full disk.
+        """
+        self.check_leading()
+        mirror = self.mirror
+        if mirror is not None:
+            if mirror.is_read_only:
+                raise read_only(self.topic, mirror)
+            if finish_promotion(self.replica, mirror):
+                self._grown()
+        self.is_writable = True
 
     def check_leading(self) -> None:
         if not self.is_leader:
@@ -305,11 +432,10 @@ class Partition:
 
     def append(self, batch: Buffer, header: BatchHeader) -> AppendResult:
         """Append one validated batch to the log. It is not committed yet: see `when_committed`."""
-        replica = self.replica
-        if not replica.is_leader:
-            raise self._not_leading()
+        if not self.is_writable:
+            self.check_writable()
         try:
-            result = self.log.append(batch, header, replica.leader_epoch)
+            result = self.log.append(batch, header, self.replica.leader_epoch)
         except StorageFailed as error:
             if self.log.failure is not None:
                 self.failed(error)
@@ -324,7 +450,8 @@ class Partition:
 
     def append_marker(self, producer_id: int, producer_epoch: int, marker: Marker) -> AppendResult:
         """End a producer's transaction on this partition."""
-        self.check_leading()
+        if not self.is_writable:
+            (self.check_leading if self.takes_markers else self.check_writable)()
         try:
             result = self.log.append_marker(producer_id, producer_epoch, marker, self.leader_epoch)
         except StorageFailed as error:
@@ -377,6 +504,8 @@ class Partition:
 
         Returns the new log start offset. `in_worker` runs disk I/O.
         """
+        if self.mirror is not None and self.mirror.is_read_only:
+            raise read_only(self.topic, self.mirror)
         start_offset = await delete_records(str(self), self.log, offset, in_worker)
         # Followers get the new start offset with their next response.
         self.data_waiters.advanced()
@@ -400,6 +529,8 @@ class Partition:
         if self._visible_when_flushed:
             invariant(committed <= log.flushed_offset, 2, "only flushed records are committed")
         log.advance_high_watermark(committed)
+        if self.before_readable is not None:
+            self.before_readable()
         if self._commit_waiters:
             self._commit_waiters.advanced(committed)
         if self.data_waiters:

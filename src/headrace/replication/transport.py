@@ -28,6 +28,7 @@ MAX_ANSWER_BYTES = 256 * 1024 * 1024
 _SCRATCH_BYTES = 256 * 1024
 _TLS_HANDSHAKE_TIMEOUT_S = 5.0
 _LOGIN_TIMEOUT_S = 5.0
+_LOGIN_ANSWER_MAX_BYTES = 64 * 1024
 _LOGIN_CLIENT_ID = "broker"
 _LIFETIME_USED = 0.9
 """The share of a login's lifetime after which a connection is replaced."""
@@ -116,8 +117,12 @@ class TcpTransport:
             raise PeerUnavailable(
                 f"the certificate of the broker at {endpoint} is not trusted: {error.verify_message}"
             ) from None
-        except (OSError, UnicodeError) as error:
-            raise PeerUnavailable(f"no broker answers at {endpoint}: {error}") from None
+        except ssl.SSLError as error:
+            raise PeerUnavailable(f"the server at {endpoint} does not speak TLS as this broker does: {error}") from None
+        except (OSError, UnicodeError, OverflowError) as error:
+            is_cut = self._tls is not None and isinstance(error, ConnectionError) and not str(error)
+            why = "it ended the TLS handshake: is this a port without TLS?" if is_cut else error
+            raise PeerUnavailable(f"no broker answers at {endpoint}: {why}") from None
         return channel
 
 
@@ -128,6 +133,8 @@ async def _log_in(channel: "TcpChannel", login: InterBrokerLogin) -> None:
     async def ask(request: Any) -> Any:
         sent, body = correlator.begin(request.__api_key__, request.__version__, correlator.writer(request))
         response = await channel.exchange(sent, body, _LOGIN_TIMEOUT_S)
+        if len(response.frame) > _LOGIN_ANSWER_MAX_BYTES:
+            raise LoginFailed(f"the answer to the login has {len(response.frame):,} bytes")
         try:
             return response.read()
         finally:
@@ -151,6 +158,7 @@ class TcpChannel(asyncio.BufferedProtocol):
         self._stream = stream
         self._transport: asyncio.Transport | None = None
         self._reason = f"the connection to {endpoint} is closed"
+        self._has_answered = False
         self.lifetime_s: float | None = None
 
     # -- the user's side
@@ -188,8 +196,15 @@ class TcpChannel(asyncio.BufferedProtocol):
         try:
             responses = self._stream.received(nbytes)
         except ProtocolError as error:
-            self._give_up(f"the broker at {self._endpoint} sent an invalid response: {error}")
+            if self._has_answered:
+                self._give_up(f"the broker at {self._endpoint} sent an invalid response: {error}")
+            else:
+                self._give_up(
+                    f"the server at {self._endpoint} is no Kafka broker, or this port needs TLS: its first answer is "
+                    "none of the Kafka protocol"
+                )
             return
+        self._has_answered = self._has_answered or bool(responses)
         for answer, response in responses:
             if answer.done():
                 # The caller has stopped waiting.

@@ -12,8 +12,9 @@ T = TypeVar("T")
 class Deferred(Generic[T]):
     """A value that is resolved later, with one callback.
 
-    It refers to neither after the call: a callback often refers to what holds the deferred, and such a cycle would
-    keep the value, which may be megabytes, until the garbage collector runs.
+    Once it is resolved it refers to neither of its callbacks, nor to the value after the call: they often refer to what
+    holds the deferred, as a fetch does that waits for data. Such a cycle would keep all of that, and the value, which
+    may be megabytes, until the garbage collector runs, which hardly ever looks at what was waited for.
     """
 
     __slots__ = ("_callback", "_done", "_hurry", "_value", "size_bytes")
@@ -36,6 +37,7 @@ class Deferred(Generic[T]):
             return
         self._done = True
         callback, self._callback = self._callback, None
+        self._hurry = None
         if callback is None:
             self._value = value
         else:

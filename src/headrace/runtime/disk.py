@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from headrace.runtime import page_cache
+
 Buffer = bytes | bytearray | memoryview
 
 
-_PROBE_EVERY_BYTES = 64 * 1024
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 # Constants of renameat2(2), which Python does not wrap.
@@ -59,6 +60,14 @@ class DiskFile(Protocol):
 
     def send_to(self, socket_fd: int, position: int, length: int) -> int:
         """Send bytes to a non-blocking socket by sendfile; the number sent. `BlockingIOError` if none."""
+        ...
+
+    def disable_read_ahead(self) -> None:
+        """Make reads of this file read no more from the device than was asked for, however they follow each other."""
+        ...
+
+    def read_ahead(self, position: int, length: int) -> None:
+        """Start to read bytes into the page cache, without waiting for them. May block if the device is busy."""
         ...
 
     def sync_data(self) -> None: ...
@@ -192,17 +201,16 @@ class OsFile:
         return memoryview(buffer) if got == length else None
 
     def is_cached(self, position: int, length: int) -> bool:
-        probe = bytearray(1)
-        try:
-            for at in (*range(position, position + length, _PROBE_EVERY_BYTES), position + length - 1):
-                if not os.preadv(self._fd, [probe], at, os.RWF_NOWAIT):
-                    return False
-        except OSError:
-            return False
-        return True
+        return page_cache.is_cached(self._fd, position, length)
 
     def send_to(self, socket_fd: int, position: int, length: int) -> int:
         return os.sendfile(socket_fd, self._fd, position, length)
+
+    def disable_read_ahead(self) -> None:
+        os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
+
+    def read_ahead(self, position: int, length: int) -> None:
+        os.posix_fadvise(self._fd, position, length, os.POSIX_FADV_WILLNEED)
 
     def sync_data(self) -> None:
         os.fdatasync(self._fd)

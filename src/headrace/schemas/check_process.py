@@ -5,6 +5,7 @@ itself; the broker ends it if it does not answer at all. It ends by itself with 
 """
 
 import contextlib
+import os
 import resource
 import select
 import signal
@@ -12,6 +13,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from typing import IO, Any
 
 import msgspec
@@ -25,6 +27,7 @@ ANSWER_LIMIT_S = 20.0
 """Until the process is considered stuck: it may get little of a busy machine, and starts with the first check."""
 MEMORY_LIMIT_BYTES = 1024 * 1024 * 1024
 _LENGTH = struct.Struct(">I")
+_PIECE_BYTES = 64 * 1024
 _encode = msgspec.msgpack.Encoder().encode
 _decode_check = msgspec.msgpack.Decoder(SchemaCheck).decode
 _decode_result = msgspec.msgpack.Decoder(CheckResult).decode
@@ -70,19 +73,17 @@ class CheckProcess:
         if self._process is None or self._process.poll() is not None:
             self._end()
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0
             )
             if self._is_closed:  # `close` may have found no process to end
                 raise EOFError
         source, sink = self._process.stdout, self._process.stdin
         assert source is not None
         assert sink is not None
-        _write_frame(sink, request)
-        waiting = select.poll()
-        waiting.register(source, select.POLLIN)
-        if not waiting.poll(self._answer_limit_s * 1000):
-            raise EOFError
-        return _read_frame(source)
+        deadline_s = time.monotonic() + self._answer_limit_s
+        _write_until(deadline_s, sink.fileno(), _LENGTH.pack(len(request)) + request)
+        (size,) = _LENGTH.unpack(_read_until(deadline_s, source.fileno(), _LENGTH.size))
+        return _read_until(deadline_s, source.fileno(), size)
 
     def _end(self) -> None:
         process, self._process = self._process, None
@@ -94,6 +95,39 @@ class CheckProcess:
                 with contextlib.suppress(OSError):
                     pipe.close()
         process.wait()
+
+
+def _await_pipe(deadline_s: float, pipe: int, event: int) -> None:
+    """Wait until a pipe has room or bytes; `EOFError` if the process has no time left."""
+    waiting = select.poll()
+    waiting.register(pipe, event)
+    if not waiting.poll(max(0.0, deadline_s - time.monotonic()) * 1000):
+        raise EOFError
+
+
+def _write_until(deadline_s: float, pipe: int, data: bytes) -> None:
+    """Write all bytes: a process that is stopped does not read, and a pipe has room for a few."""
+    os.set_blocking(pipe, False)
+    left = memoryview(data)
+    while left:
+        _await_pipe(deadline_s, pipe, select.POLLOUT)
+        with contextlib.suppress(BlockingIOError):
+            left = left[os.write(pipe, left) :]
+
+
+def _read_until(deadline_s: float, pipe: int, size: int) -> bytes:
+    pieces: list[bytes] = []
+    while size:
+        _await_pipe(deadline_s, pipe, select.POLLIN)
+        piece = os.read(pipe, min(size, _PIECE_BYTES))
+        if not piece:
+            raise EOFError
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)
+
+
+# -- in the process
 
 
 def _write_frame(sink: IO[bytes], data: bytes) -> None:
@@ -110,9 +144,6 @@ def _read_frame(source: IO[bytes]) -> bytes:
     if len(data) < size:
         raise EOFError
     return data
-
-
-# -- in the process
 
 
 def _too_long(_: int, __: Any) -> None:

@@ -1,13 +1,14 @@
 """Parses and compares schemas apart from the event loop, within limits: a hostile schema costs one request.
 
 Small ones are checked in worker threads, which count their steps. Larger ones go to a process that is ended when it
-takes too long, one at a time. Small schemas that were registered are cached as they were parsed, since each
-registration is compared with the versions before it.
+takes too long, one at a time, for users in turn. Small schemas that were registered are cached as they were parsed,
+since each registration is compared with the versions before it.
 """
 
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from copy import copy
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -24,11 +25,12 @@ from headrace.schemas.checks import (
     parse_text,
 )
 from headrace.schemas.compatibility import CompatibilityLevel, CompatibilityVerdict
-from headrace.schemas.errors import InvalidSchema, RegistryBusy
+from headrace.schemas.errors import InvalidSchema
 from headrace.schemas.machine import SchemaMachine
 from headrace.schemas.parsed import MAX_BYTES_IN_ALL, MAX_SCHEMA_BYTES, ParsedSchema
 from headrace.schemas.stored import SchemaReference, StoredSchema
 from headrace.schemas.subjects import context_of, qualified
+from headrace.schemas.turns import FairTurns
 
 MAX_REFERENCES = 1000
 MAX_REFERENCE_DEPTH = 100
@@ -36,6 +38,8 @@ MAX_COMPARED_BYTES = 16 * 1024 * 1024
 """All versions that a schema is compared with; more do not fit into the time of a check."""
 MAX_WAITING = 100
 """Large schemas that wait for the process."""
+MAX_WAITING_OF_ONE = 10
+"""Of these, of one user or address: users take turns, so that one does not wait for all schemas of another."""
 SMALL_BYTES = 8 * 1024
 """All texts of a check up to which a thread carries it out: even a hostile one takes a few tenths of a second then."""
 _CACHED = 500
@@ -54,12 +58,18 @@ class SchemaChecker:
     def __init__(self, workers: Executor, process: CheckProcess | None = None) -> None:
         self._workers = workers
         self._process = process or CheckProcess()
-        self._turn = asyncio.Semaphore(1)
-        self._waiting = 0
+        self._turns = FairTurns(MAX_WAITING, MAX_WAITING_OF_ONE)
+        self._owner = ""
         self._parse_registered = lru_cache(_CACHED)(parse_text)
 
     def close(self) -> None:
         self._process.close()
+
+    def of(self, owner: str) -> "SchemaChecker":
+        """The same checker, for the requests of one user or address."""
+        made = copy(self)
+        made._owner = owner
+        return made
 
     async def parse(self, machine: SchemaMachine, schema: StoredSchema, *, is_new: bool) -> CheckedSchema:
         """Parse a schema with those that it refers to. Raises `InvalidSchema`."""
@@ -97,14 +107,8 @@ class SchemaChecker:
         if size <= SMALL_BYTES:
             return await loop.run_in_executor(self._workers, carry_out, check, self._parse)
         _check_compared(size)
-        if self._waiting >= MAX_WAITING:
-            raise RegistryBusy("too many large schemas are checked at the same time: try again")
-        self._waiting += 1
-        try:
-            async with self._turn:
-                return await loop.run_in_executor(self._workers, self._process.run, check)
-        finally:
-            self._waiting -= 1
+        async with self._turns.turn(self._owner):
+            return await loop.run_in_executor(self._workers, self._process.run, check)
 
     def _parse(self, schema: SchemaText) -> ParsedSchema:
         return parse_text(schema) if schema.is_new else self._parse_registered(schema)

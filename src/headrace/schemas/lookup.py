@@ -13,6 +13,7 @@ Everything is bounded: cached entries and characters, questions that wait, and t
 """
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeVar
@@ -35,6 +36,8 @@ _MAX_ASKED = 256
 """Memberships in one call."""
 _MAX_TEXTS_ASKED = 4
 """Schemas that are asked for at the same time."""
+
+_log = logging.getLogger("headrace.schemas")
 
 K = TypeVar("K")
 
@@ -106,8 +109,8 @@ class SchemaLookup:
                 future.set_exception(SchemasUnavailable("too many schemas are looked up at the same time"))
                 return future
             self._waiting[membership] = future
-            if self._asking is None:
-                self._asking = asyncio.get_running_loop().create_task(self._ask_waiting(), name="schema-memberships")
+        if self._asking is None:
+            self._asking = asyncio.get_running_loop().create_task(self._ask_waiting(), name="schema-memberships")
         return future
 
     async def _ask_waiting(self) -> None:
@@ -117,7 +120,11 @@ class SchemaLookup:
                 self.asked += 1
                 try:
                     answers = await self._ask_memberships([membership for membership, _ in asked])
-                except HeadraceError as error:
+                    if len(answers) != len(asked):
+                        raise SchemasUnavailable(f"the registry gave {len(answers)} answers to {len(asked)} questions")
+                except Exception as error:
+                    if not isinstance(error, HeadraceError):
+                        _log.exception("schemas could not be looked up")
                     self._is_reachable = False
                     for _, future in asked:
                         _settle(future, SchemasUnavailable(str(error)))
@@ -176,7 +183,9 @@ class SchemaLookup:
                     return known
                 self.asked += 1
                 found = await self._ask_schema(key)
-        except HeadraceError as error:
+        except Exception as error:
+            if not isinstance(error, HeadraceError):
+                _log.exception("a schema could not be looked up")
             raise SchemasUnavailable(str(error)) from None
         if found is None:
             self._pauses.begin(key)

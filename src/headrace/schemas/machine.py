@@ -26,7 +26,9 @@ from headrace.schemas.errors import (
     VersionNotSoftDeleted,
     VersionSoftDeleted,
 )
+from headrace.schemas.link_notes import LinkNotes
 from headrace.schemas.stored import (
+    LinkNote,
     StoredConfig,
     StoredDeletion,
     StoredHighestIds,
@@ -43,7 +45,7 @@ from headrace.schemas.stored import (
 from headrace.schemas.subjects import DEFAULT_CONTEXT, context_of, context_subject, qualified
 
 MODES = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT", "FORWARD")
-_IMPORTS = ("IMPORT", "FORWARD")
+IMPORTS = ("IMPORT", "FORWARD")
 LATEST = -1
 MAX_NUMBER = 2**31 - 1
 """Of an id or a version."""
@@ -69,17 +71,31 @@ class SchemaMachine(EntryMachine):
         """By context and id: every version that has this id, by subject and version."""
         self._by_digest: dict[tuple[str, str], int] = {}
         """By context and digest: the id of the schema."""
+        self._referrers: dict[tuple[str, int], dict[tuple[str, int], StoredSchema]] = {}
+        """By subject and version: every version that refers to it, by subject and version."""
+        self._sorted: list[str] | None = None
+        """The names of all subjects in order, once they were asked for."""
         self._highest: dict[str, int] = {}
         self._configs: dict[str | None, StoredConfig] = {}
         self._modes: dict[str | None, StoredMode] = {}
         self._gone: OrderedDict[str, list[int]] = OrderedDict()
         """The versions that were deleted for good, of the subjects of the last such deletions."""
+        self.links = LinkNotes()
+        """What links to other clusters have brought."""
         self._revision = 0
 
     # -- reading
 
-    def subjects(self) -> Iterator[str]:
-        yield from sorted(self._subjects)
+    @property
+    def revision(self) -> int:
+        """Another number after each record."""
+        return self._revision
+
+    def subjects(self) -> list[str]:
+        """All subjects in order; the list is not to be changed."""
+        if self._sorted is None:
+            self._sorted = sorted(self._subjects)
+        return self._sorted
 
     def state(self, subject: str) -> SubjectState:
         return SubjectState(self._subjects.get(subject, {}), self._revision)
@@ -126,28 +142,39 @@ class SchemaMachine(EntryMachine):
         return [version for context, number in ids for version in self.with_id(context, number)]
 
     def belongs(self, key: int | str, subject: str) -> bool:
-        """Whether the subject has a version with this id or GUID that is not deleted."""
-        versions = self._subjects.get(subject, {}).values()
-        return any(key == (each.id if isinstance(key, int) else each.md5) and not each.deleted for each in versions)
+        """Whether the subject, or the one it is an alias of, has a version of this id or GUID that is not deleted."""
+        return any(
+            key == (each.id if isinstance(key, int) else each.md5) and not each.deleted
+            for name in {subject, self.meant(subject)}
+            for each in self._subjects.get(name, {}).values()
+        )
+
+    def meant(self, subject: str) -> str:
+        """The subject that this one is an alias of; itself if it is none."""
+        config = self._configs.get(subject)
+        return qualified(context_of(subject), config.alias) if config is not None and config.alias else subject
 
     def highest_id(self, context: str) -> int:
         return self._highest.get(context, 0)
 
-    def contexts(self) -> list[str]:
-        return sorted({".", *(context_of(each) for each in self._subjects)})
+    def highest_ids(self) -> Mapping[str, int]:
+        """The highest id of each context that ever had one."""
+        return self._highest
+
+    def scopes(self) -> list[str | None]:
+        """Whatever may have settings or a mode: None for the global ones, contexts, subjects; in order."""
+        named = {*self._subjects, *self._configs, *self._modes} - {None}
+        return [None, *sorted(each for each in named if each is not None)]
+
+    def settings(self) -> list[InternalRecord]:
+        """Settings and modes as their records: global ones, of contexts, and of subjects, which need no versions."""
+        configs = [config_record(subject, config) for subject, config in self._configs.items()]
+        return configs + [mode_record(subject, mode) for subject, mode in self._modes.items()]
 
     def referenced_by(self, subject: str, version: int, *, deleted: bool = False) -> list[StoredSchema]:
         """The schemas that refer to a version."""
-        return [
-            each
-            for versions in self._subjects.values()
-            for each in versions.values()
-            if (deleted or not each.deleted)
-            and any(
-                ref.version == version and qualified(context_of(each.subject), ref.subject) == subject
-                for ref in each.references
-            )
-        ]
+        found = self._referrers.get((subject, version), {}).values()
+        return [each for each in found if deleted or not each.deleted]
 
     def config(self, subject: str | None) -> StoredConfig | None:
         """The settings of a subject itself, or the global ones with None."""
@@ -192,6 +219,7 @@ class SchemaMachine(EntryMachine):
         if seen.revision != self._revision and seen.versions != self._subjects.get(subject, {}):
             raise SchemasChanged("the subject has changed meanwhile")
         self._check_writable(subject, is_import=new.id > 0)
+        self.links.check_change(subject)
         known = self._subjects.get(subject, {})
         version = new.version if new.version > 0 else max(known, default=0) + 1
         if version in known and known[version].schema != new.schema:
@@ -199,7 +227,10 @@ class SchemaMachine(EntryMachine):
         number = new.id if new.id > 0 else self._by_digest.get((context, digest), 0) or self.highest_id(context) + 1
         if max(number, version) > MAX_NUMBER:
             raise OperationNotPermitted(f"Ids and versions are at most {MAX_NUMBER}: an id has four bytes.")
-        for other in self.with_id(context, number):
+        others = self.with_id(context, number)
+        if not others:
+            self.links.check_new_id(subject)
+        for other in others:
             if other.schema != new.schema or other.schema_type != new.schema_type:
                 raise OperationNotPermitted(f"Overwrite new schema with id {number} is not permitted.")
         stored = msgspec.structs.replace(new, id=number, version=version, md5=digest)
@@ -208,6 +239,7 @@ class SchemaMachine(EntryMachine):
     def delete_version(self, subject: str, number: int, *, permanent: bool) -> Outcome[InternalRecord, int]:
         """Delete a version softly, or for good one that was deleted softly before."""
         self._check_writable(subject, is_import=True)
+        self.links.check_change(subject)
         known = self.known_versions(subject, deleted=True)
         if number == LATEST:
             number = max(self.versions(subject), default=max(known))
@@ -239,6 +271,7 @@ class SchemaMachine(EntryMachine):
         if left and permanent:
             raise SubjectNotSoftDeleted(f"Subject '{subject}' was not deleted first before being permanently deleted")
         self._check_writable(subject, is_import=True)
+        self.links.check_change(subject)
         for number in known if permanent else left:
             self._check_unreferenced(subject, number, permanent, but=subject)
         if not permanent:
@@ -252,12 +285,19 @@ class SchemaMachine(EntryMachine):
 
     def set_mode(self, subject: str | None, mode: str | None, *, force: bool) -> Outcome[InternalRecord, None]:
         """Change a mode. Imports need an empty registry or subject, or force: they may overwrite."""
-        if mode in _IMPORTS and not force:
-            has_any = any(self.versions(each) for each in self._subjects if subject is None or each == subject)
-            if has_any and self.effective_mode(subject or "") not in _IMPORTS:
+        if mode in IMPORTS and not force:
+            has_any = any(map(self.has_versions, self._subjects if subject is None else (subject,)))
+            if has_any and self.effective_mode(subject or "") not in IMPORTS:
                 raise OperationNotPermitted("Cannot import since found existing subjects")
         stored = None if mode is None else StoredMode(mode, subject)
         return Outcome([mode_record(subject, stored)], None)
+
+    def raise_highest_ids(self, ids: Mapping[str, int]) -> Outcome[InternalRecord, None]:
+        """Give out no id up to these any more: those of schemas that were deleted for good where they come from."""
+        if any(not 0 < number <= MAX_NUMBER for number in ids.values()):
+            raise OperationNotPermitted(f"Ids are numbers from 1 to {MAX_NUMBER}.")
+        raised = {context: max(number, self.highest_id(context)) for context, number in ids.items()}
+        return Outcome([highest_ids_record({**self._highest, **raised})], None)
 
     def delete_modes(self, scope: str | None) -> Outcome[InternalRecord, None]:
         """Delete a mode, and those of all subjects of its context, or of all subjects with None."""
@@ -268,12 +308,12 @@ class SchemaMachine(EntryMachine):
         mode = self.effective_mode(subject)
         if mode.startswith("READONLY"):
             raise OperationNotPermitted(f"Subject {subject} is in read-only mode")
-        if mode in _IMPORTS and not is_import:
+        if mode in IMPORTS and not is_import:
             raise OperationNotPermitted(f"Subject {subject} is in import mode")
 
     def check_import(self, subject: str, *, has_id: bool) -> None:
         """Refuse an id outside of imports."""
-        if has_id and self.effective_mode(subject) not in _IMPORTS:
+        if has_id and self.effective_mode(subject) not in IMPORTS:
             raise OperationNotPermitted(f"Subject {subject} is not in import mode")
 
     def check_id(self, found: StoredSchema, wanted: int) -> None:
@@ -327,14 +367,20 @@ class SchemaMachine(EntryMachine):
                 for number, each in [*self._subjects.get(subject, {}).items()]:
                     if each.deleted:
                         self._put(subject, number, None)
+            case "NOOP" if key.subject is not None:
+                note = None if value is None else msgspec.json.decode(value, type=LinkNote)
+                self.links.put(key.subject, note)
             case "NOOP" if value is not None:
                 for context, highest in msgspec.json.decode(value, type=StoredHighestIds).highest_ids.items():
                     self._highest[context] = max(highest, self._highest.get(context, 0))
 
     def _put(self, subject: str, version: int, new: StoredSchema | None) -> None:
+        if subject not in self._subjects:
+            self._sorted = None
         context, versions = context_of(subject), self._subjects.setdefault(subject, {})
         before = versions.pop(version, None)
         if before is not None:
+            self._forget_references((subject, version), before)
             same = self._by_id.get((context, before.id), {})
             same.pop((subject, version), None)
             if not same:
@@ -345,13 +391,23 @@ class SchemaMachine(EntryMachine):
             self._note_gone(subject, version)
             if not versions:
                 del self._subjects[subject]
+                self._sorted = None
             return
         self._gone.pop(subject, None)
         versions[version] = new
         self._by_id.setdefault((context, new.id), {})[subject, version] = new
         if new.md5 is not None:
             self._by_digest.setdefault((context, new.md5), new.id)
+        for each in _targets(new):
+            self._referrers.setdefault(each, {})[subject, version] = new
         self._highest[context] = max(new.id, self._highest.get(context, 0))
+
+    def _forget_references(self, user: tuple[str, int], schema: StoredSchema) -> None:
+        for each in _targets(schema):
+            users = self._referrers.get(each, {})
+            users.pop(user, None)
+            if not users:
+                self._referrers.pop(each, None)
 
     def _note_gone(self, subject: str, version: int) -> None:
         self._gone.setdefault(subject, []).append(version)
@@ -364,3 +420,9 @@ class SchemaMachine(EntryMachine):
 
     def loaded(self, now_ms: float) -> None:
         """There are no deadlines."""
+
+
+def _targets(schema: StoredSchema) -> set[tuple[str, int]]:
+    """The subject and version of each schema that one refers to."""
+    context = context_of(schema.subject)
+    return {(qualified(context, each.subject), each.version) for each in schema.references}

@@ -27,7 +27,12 @@ from headrace.schemas.payload.frames import (
 from headrace.schemas.protobuf.syntax import ProtoMessage
 
 PAYLOAD_CPU_S = 5.0
-"""The CPU time that checking the values of one batch may take."""
+"""The CPU time that checking the values of one batch may take, until the end of a record."""
+MAX_VALUE_BYTES = 4 * 1024 * 1024
+"""Of a key or value whose payload is checked: one takes a few seconds at the most, and a few kilobytes may decompress
+to a hundred megabytes."""
+MAX_RECORDS = 1_000_000
+"""Of one batch: reading so many takes a second or two."""
 MAX_PROBLEMS = 1_000
 """After so many records that do not fit, the others of a batch are not looked at: a few kilobytes decompress to
 millions of records."""
@@ -102,10 +107,20 @@ def record_name(schema: ParsedSchema, indexes: MessageIndexes) -> str:
     return ".".join(names)
 
 
-def ids_in(data: bytes, header: BatchHeader, rule: SchemaRule) -> set[int] | None:
-    """The ids of all schemas of a batch, in one quick pass; None if it has to be read record by record."""
+def check_count(header: BatchHeader) -> None:
+    """Raise `InvalidRecord` if a batch has too many records to read them all."""
+    if header.record_count > MAX_RECORDS:
+        raise InvalidRecord(f"the batch has {header.record_count} records: send at most {MAX_RECORDS} at a time")
+
+
+def ids_in(data: bytes, header: BatchHeader, rule: SchemaRule, patience: int | None = None) -> set[int] | None:
+    """The ids of all schemas of a batch, in one quick pass; None if it has to be read record by record.
+
+    None also if more than `patience` records differ so much that they take longer.
+    """
     is_key = rule.is_key
-    starts = distinct_starts(data, header, is_key=is_key, unless=_KEY_HEADER if is_key else _VALUE_HEADER)
+    unless = _KEY_HEADER if is_key else _VALUE_HEADER
+    starts = distinct_starts(data, header, is_key=is_key, unless=unless, patience=patience)
     if starts is None:
         return None
     ids: set[int] = set()
@@ -184,6 +199,8 @@ def _problem(
             return reason
     if rule.checks_payload:
         codec = codecs[frame.schema]
+        if len(frame.body) > MAX_VALUE_BYTES:
+            return f"it has {len(frame.body)} bytes; up to {MAX_VALUE_BYTES} are checked"
         try:
             place, body = frame.split(codec.type)
             codec.check(body, place)

@@ -148,6 +148,35 @@ class RegistryService:
         self.answered[name, answer.status] = self.answered.get((name, answer.status), 0) + 1
         return answer
 
+    # -- for links to other clusters
+
+    async def prepare(self) -> None:
+        """Create the topic of the registry if it does not exist."""
+        level = self._metadata.image.feature_level
+        if level < SCHEMAS_LEVEL:
+            raise UnsupportedFeature(needed("the schema registry", SCHEMAS_LEVEL, level))
+        await self._coordinator.ensure_topic()
+
+    @property
+    def is_here(self) -> bool:
+        """True if this broker leads the registry."""
+        return self._coordinator.is_here(_SHARD)
+
+    @property
+    def machine(self) -> SchemaMachine:
+        """The state of the registry, on the broker that leads it. Raises `CoordinatorError` or `NotCoordinator`."""
+        shard = self._coordinator.shard(_SHARD)
+        shard.check()
+        return shard.machine
+
+    async def change(self, change: Callable[[SchemaMachine], Outcome[InternalRecord, A]]) -> A:
+        """Write the records of a change that no client has asked for; returns when they are committed."""
+        shard = self._coordinator.shard(_SHARD)
+        shard.check()
+        return await _ShardCommit(shard)(lambda: change(shard.machine))
+
+    # -- inside
+
     async def _memberships(self, wanted: Sequence[Membership]) -> Sequence[bool]:
         call = MembershipCall(tuple(wanted))
         return await self._routed(call, list[bool], self._read_memberships, _LOOKUP_PATIENCE_MS)
@@ -229,7 +258,7 @@ class RegistryService:
             found.names,
             found.context,
             shard.machine,
-            self._checker,
+            self._checker.of(f"{forwarded.principal} {forwarded.host}"),
             commit,
             self._shows(forwarded.principal, forwarded.host),
             self._metadata.image.cluster_id,

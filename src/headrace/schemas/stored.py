@@ -7,6 +7,7 @@
     {"keytype":"DELETE_SUBJECT","subject":S,"magic":0}                 versions up to this one are deleted softly
     {"keytype":"CLEAR_SUBJECT","subject":S,"magic":0}                  the deleted versions are deleted for good
     {"keytype":"NOOP","magic":0}                                       `StoredHighestIds`; nothing to other registries
+    {"keytype":"NOOP","subject":S,"magic":0}                           `LinkNote`; nothing to other registries
 
 Keys are compared as bytes by compaction: the order of their fields is a part of the format.
 """
@@ -70,6 +71,27 @@ class StoredHighestIds(msgspec.Struct, frozen=True, omit_defaults=True, rename="
     highest_ids: dict[str, int] = {}
 
 
+class LinkNote(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """Notes what a link to another cluster has brought: what it has not brought it never changes or removes.
+
+    The note of a subject is about its versions and its settings. That of a context (`:.NAME:`, or an empty subject for
+    the default one) is about its settings, and says whether the link holds the context: then ids come over the link,
+    and none is given out here.
+    """
+
+    link: str
+    """The id of the link."""
+    name: str
+    """The name of the link, for messages."""
+    versions: tuple[int, ...] = ()
+    config: StoredConfig | None = None
+    """The settings that the link has set: they belong to it as long as they are these."""
+    mode: str | None = None
+    is_held: bool = False
+    source: str = ""
+    """Of a context that is held: the id of the source's topic."""
+
+
 class SchemaKey(msgspec.Struct, frozen=True, omit_defaults=True):
     """Any key; fields that it does not have are left out."""
 
@@ -110,6 +132,10 @@ def deletion_record(subject: str, version: int) -> InternalRecord:
 
 def highest_ids_record(ids: dict[str, int]) -> InternalRecord:
     return InternalRecord(_encode(SchemaKey("NOOP", magic=0)), _encode(StoredHighestIds(ids)))
+
+
+def link_note_record(scope: str, note: LinkNote | None) -> InternalRecord:
+    return InternalRecord(_encode(SchemaKey("NOOP", scope, magic=0)), None if note is None else _encode(note))
 
 
 def _schema_key(subject: str, version: int) -> bytes:

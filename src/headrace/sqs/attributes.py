@@ -1,12 +1,14 @@
 """The attributes of a queue in the SQS API: settings of the queue (`queue.*`), or stored in `queue.attributes`.
 
 Stored and shown without effect: `FifoThroughputLimit` (nothing is limited), and `Kms*` and `SqsManagedSseEnabled` (use
-the broker's own encryption, or encrypt the disk).
+the broker's own encryption, or encrypt the disk). Beyond AWS: `MaxBacklogMessages`, `MaxBacklogBytes`,
+`MaxBacklogAge` (in seconds) and `MaxBacklogPolicy`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from headrace.config.backlog import POLICIES
 from headrace.queues.api import Counts, QueueInfo
 from headrace.sqs import access_policy, errors, redrive
 from headrace.sqs.access import POLICY_ATTRIBUTE, TAG_PREFIX
@@ -50,9 +52,19 @@ _NUMBERS = {
     "DelaySeconds": _Number("delay.ms", 0, 900, 1000),
     "ReceiveMessageWaitTimeSeconds": _Number("receive.wait.ms", 0, 20, 1000),
     _KMS_REUSE: _Number("", 60, 86_400, 1),
+    "MaxBacklogMessages": _Number("max.backlog.messages", 0, 2**53, 1),
+    "MaxBacklogBytes": _Number("max.backlog.bytes", 0, 2**53, 1),
+    "MaxBacklogAge": _Number("max.backlog.age.ms", 0, 2**43, 1000),
 }
+_EXTENSIONS = ("MaxBacklogMessages", "MaxBacklogBytes", "MaxBacklogAge")
+"""Attributes that AWS does not have: shown where they are set."""
+_BACKLOG_POLICY = "MaxBacklogPolicy"
 _BOOLEANS = (FIFO, _BY_CONTENT, _SSE)
-_CHOICES = {_SCOPE: ("queue", "messageGroup"), _LIMIT: ("perQueue", "perMessageGroupId")}
+_CHOICES = {
+    _SCOPE: ("queue", "messageGroup"),
+    _LIMIT: ("perQueue", "perMessageGroupId"),
+    _BACKLOG_POLICY: POLICIES,
+}
 _FIFO_ONLY = (_BY_CONTENT, _SCOPE, _LIMIT)
 _READ_ONLY = frozenset({*COUNTS, CREATED, MODIFIED, "QueueArn"})
 KNOWN = frozenset(
@@ -127,6 +139,8 @@ def parse(realm: Realm, queue: str, given: Mapping[str, str], existing: QueueInf
             settings["dedupe.by.content"] = value
         elif name == _SCOPE:
             settings["dedupe.scope"] = value
+        elif name == _BACKLOG_POLICY:
+            settings["max.backlog.policy"] = value
         elif name != FIFO:
             stored[name] = value or None
     if values.get(_KMS_KEY):
@@ -189,6 +203,11 @@ def show(realm: Realm, info: QueueInfo, counts: Counts | None) -> dict[str, str]
     for name, row in _NUMBERS.items():
         if row.setting:
             shown[name] = str(getattr(settings, row.setting.replace(".", "_")) // row.factor)
+    for name in _EXTENSIONS:
+        if shown[name] == "0":
+            del shown[name]
+    if settings.backlog_bound is not None:
+        shown[_BACKLOG_POLICY] = settings.max_backlog_policy
     if counts is not None:
         shown |= {name: str(getattr(counts, field)) for name, field in COUNTS.items()}
     if settings.is_fifo:

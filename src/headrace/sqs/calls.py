@@ -71,15 +71,15 @@ class SqsRequest:
         """The queue name in a URL with any host; a bare name is accepted, as by AWS."""
         if queue_url is None:
             raise errors.missing_parameter("QueueUrl")
-        name = self._name(queue_url, self.realm.account)
+        name = self.name_in(queue_url, self.realm.account)
         if not name:
             raise errors.queue_does_not_exist()
         return name
 
     @staticmethod
     @lru_cache(maxsize=1024)
-    def _name(queue_url: str, account: str) -> str:
-        """Empty if it is not the URL of a queue of this account."""
+    def name_in(queue_url: str, account: str) -> str:
+        """The queue name in a URL; empty if it is not the URL of a queue of this account."""
         path = queue_url
         if "/" in queue_url:
             try:
@@ -92,8 +92,8 @@ class SqsRequest:
     def find(self, queue_url: str | None) -> QueueInfo:
         try:
             return self.queues.find(self.name(queue_url))
-        except UnknownQueue:
-            raise errors.queue_does_not_exist() from None
+        except UnknownQueue as error:
+            raise errors.queue_does_not_exist(error) from None
 
     def check(self, action: str, needs: "tuple[QueueNeed, ...]", request: Any) -> None:
         """AccessDenied unless the client has all permissions that an action needs for this request."""

@@ -22,6 +22,7 @@ from headrace.model.sigv4 import query_pairs
 from headrace.model.unique_ids import new_id
 from headrace.model.users import ANONYMOUS, User, principal_of
 from headrace.observe.request_metrics import ActionMetrics
+from headrace.quotas.queue_rates import QueueRates
 from headrace.security import basic_login
 from headrace.security.login_queue import LoginsBusy
 from headrace.security.subject import NOT_AUTHENTICATED, Subject
@@ -35,6 +36,7 @@ from headrace.sqs.errors import SqsError
 log = logging.getLogger(__name__)
 
 _UNKNOWN_ACTION = "unknown"
+_SEND, _SEND_BATCH = "SendMessage", "SendMessageBatch"
 MOST_BODY_BYTES = 16 * 1024 * 1024
 """A batch of a MiB in its longest encoding, which is also the most that the SDK sends."""
 
@@ -54,10 +56,12 @@ class SqsEndpoint:
         login: PasswordLogin | None = None,
         *,
         meter: ActionMetrics | None = None,
+        rates: QueueRates | None = None,
     ) -> None:
         """`login` verifies the passwords of the SDK's clients; without it, only signatures are accepted. With `meter`
-        requests are counted and timed."""
+        requests are counted and timed; with `rates` they have quotas."""
         self._meter = meter
+        self.rates = rates
         self._realm = realm
         self._keys = keys
         self._bodies = bodies
@@ -292,10 +296,21 @@ class _HttpRequest:
             given = wire_query.fields(self._scope["query_string"], body)
             found = wire_query.find(given, self._scope["path"])
             request = wire_query.read(found, given, self._scope["path"])
-        self._queue, self.action = _queue_in(request), found.name
+        self._queue, self.action = _queue_in(request, call.realm.account), found.name
         if call.realm.access.is_enforced:
             call.check(found.name, found.needs, request)
+        self._count(found.name, request, sender)
         return found.name, call.realm.audit.watched(found.name, request, self._caller, found.run(call, request))
+
+    def _count(self, action: str, request: Any, sender: str) -> None:
+        """RequestThrottled if the queue or the access key has used up its quota."""
+        rates = self._endpoint.rates
+        if rates is None or not rates.is_active:
+            return
+        messages = len(request.Entries or ()) if action == _SEND_BATCH else int(action == _SEND)
+        exceeded = rates.count(self._queue, self._key_id or sender, messages, int(monotonic() * 1000))
+        if exceeded is not None:
+            raise errors.request_throttled(str(exceeded))
 
     def _is_permitted(self, call: SqsRequest) -> bool:
         keys = self._endpoint.keys
@@ -331,7 +346,7 @@ class _HttpRequest:
         return error.status, *query_answers.write_error(error, self.id, self._header(b"accept")), []
 
 
-def _queue_in(request: Any) -> str:
-    """The name of the queue, for error messages."""
-    url = getattr(request, "QueueUrl", None) or getattr(request, "QueueName", None) or ""
-    return str(url).rpartition("/")[2]
+def _queue_in(request: Any, account: str) -> str:
+    """The name of the queue, as its action understands it; empty if it names none."""
+    url = getattr(request, "QueueUrl", None)
+    return SqsRequest.name_in(url, account) if url else getattr(request, "QueueName", None) or ""

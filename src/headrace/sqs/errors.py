@@ -5,6 +5,7 @@
 
 from headrace.cluster.store import StoreUnavailable
 from headrace.model.errors import (
+    BacklogBlocked,
     DiskFull,
     EncryptionError,
     HeadraceError,
@@ -19,6 +20,7 @@ from headrace.model.errors import (
     PolicyViolation,
     PurgeInProgress,
     QueueDeletedRecently,
+    QueueElsewhere,
     QueueError,
     QueueExists,
     QueueUnavailable,
@@ -54,8 +56,11 @@ class SqsError(Exception):
         return self.status < 500
 
 
-def queue_does_not_exist() -> SqsError:
-    return SqsError(f"{_SQS}QueueDoesNotExist", f"{_PREFIX}NonExistentQueue", "The specified queue does not exist.")
+def queue_does_not_exist(error: UnknownQueue | None = None) -> SqsError:
+    """With the words of `error` if the queue's home is another cluster."""
+    words = f": {error}" if isinstance(error, QueueElsewhere) else "."
+    text = f"The specified queue does not exist{words}"
+    return SqsError(f"{_SQS}QueueDoesNotExist", f"{_PREFIX}NonExistentQueue", text)
 
 
 def queue_name_exists(message: str) -> SqsError:
@@ -105,6 +110,11 @@ def visibility_too_long(visibility_s: int) -> SqsError:
 
 def over_limit(message: str) -> SqsError:
     return SqsError(f"{_SQS}OverLimit", "OverLimit", message, 403)
+
+
+def request_throttled(message: str) -> SqsError:
+    """SQS clients retry it by themselves, with a growing delay."""
+    return SqsError(f"{_SQS}RequestThrottled", "RequestThrottled", message)
 
 
 def unsupported_operation(message: str) -> SqsError:
@@ -303,7 +313,7 @@ def sqs_error(error: HeadraceError, queue: str) -> SqsError:
     """The SQS error for an error of Headrace, about this queue."""
     match error:
         case UnknownQueue():
-            return queue_does_not_exist()
+            return queue_does_not_exist(error)
         case QueueExists():
             return queue_name_exists(str(error))
         case QueueDeletedRecently():
@@ -320,6 +330,8 @@ def sqs_error(error: HeadraceError, queue: str) -> SqsError:
             return key_not_found(str(error))
         case PolicyViolation():
             return over_limit(str(error))
+        case BacklogBlocked():
+            return request_throttled(str(error))
         case _ if isinstance(error, PASSING):
             return unavailable()
         case QueueError():

@@ -270,7 +270,7 @@ def _statement(document: object, has_variables: bool) -> _Statement:
     principals = _principals(document)
     if principals.is_negated and not is_deny:
         raise MalformedPolicy("NotPrincipal is for Deny only")
-    actions, resources = _patterns(document, "Action"), _patterns(document, "Resource")
+    actions, resources = _patterns(document, "Action"), _resources(document)
     for pattern in actions.patterns:
         if not any(_names_action(pattern, name) for name in POLICY_ACTIONS):
             raise MalformedPolicy(f"{pattern} is no action of SQS")
@@ -283,6 +283,12 @@ def _statement(document: object, has_variables: bool) -> _Statement:
     return _Statement(
         is_deny, principals, actions, resources, conditions, has_variables and any(map(contains_variable, texts))
     )
+
+
+def _resources(document: Mapping[str, Any]) -> _Patterns:
+    """Without the element, a statement is about the queue that has the policy."""
+    is_given = "Resource" in document or "NotResource" in document
+    return _patterns(document, "Resource") if is_given else _Patterns(False, (_EVERYTHING,))
 
 
 def _patterns(document: Mapping[str, Any], name: str) -> _Patterns:

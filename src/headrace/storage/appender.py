@@ -1,4 +1,4 @@
-"""Appends to a log: batches of producers, transaction markers, and batches from the leader.
+"""Appends to a log: batches of producers, markers, batches from the leader, and those of another cluster.
 
 `Appender.append` runs for every produced batch and is inlined for speed.
 """
@@ -6,9 +6,11 @@
 from struct import Struct
 from typing import NamedTuple, NoReturn
 
-from headrace.model.errors import OffsetOutOfRange, RecordTooLarge, StorageFailed
+from headrace.model.errors import CorruptBatch, OffsetOutOfRange, RecordTooLarge, StorageFailed
+from headrace.model.links import MAX_SOURCE_OFFSET
 from headrace.records.batch import (
     CONTROL,
+    ENCRYPTED,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
     STAMP_SIZE,
@@ -16,9 +18,10 @@ from headrace.records.batch import (
     BatchHeader,
     Buffer,
     check_batch,
+    iter_headers,
     read_header,
 )
-from headrace.records.markers import Marker, build_marker, read_marker
+from headrace.records.markers import Marker, build_marker, build_reset_marker, read_control
 from headrace.storage.files import storage_error
 from headrace.storage.replay import note_aborted
 from headrace.storage.roll import MAX_OFFSET_DELTA
@@ -29,6 +32,9 @@ from headrace.storage.truncation import truncate_fully
 
 _STAMP = Struct(">qii")
 _DATA_OF_TRANSACTION = CONTROL | TRANSACTIONAL
+_MIRRORED_ROLLS_MAX = 8
+"""Segments that one answer of another cluster may begin; the rest of it is asked for again. A source decides by offsets
+and timestamps when a segment is rolled: with thousands in one answer, the event loop would stand still."""
 
 
 class AppendResult(NamedTuple):
@@ -129,6 +135,36 @@ class Appender:
         note_aborted(log.aborted, ended, log.producers)
         return result
 
+    def append_reset(self, leader_epoch: int) -> AppendResult:
+        """See `Log.append_reset`."""
+        log = self._log
+        log.check_writable()
+        batch = build_reset_marker(log.clock.wall_ms())
+        result = self.append(batch, read_header(batch), leader_epoch)
+        log.producers.reset()
+        return result
+
+    def append_mirrored(self, batches: Buffer) -> int:
+        """See `Log.append_mirrored`."""
+        view, log = memoryview(batches), self._log
+        rolls_left = _MIRRORED_ROLLS_MAX
+        for at, header in iter_headers(view):
+            batch, segment = view[at : at + header.size], log.segments.active
+            self.append_replicated(self._from_elsewhere(batch, header))
+            rolls_left -= log.segments.active is not segment
+            if not rolls_left:
+                break
+        return log.end_offset
+
+    def _from_elsewhere(self, batch: memoryview, header: BatchHeader) -> Buffer:
+        """A batch of another cluster as it is stored here."""
+        _check_foreign(batch, header)
+        cipher = self._log.cipher
+        if cipher is None or not cipher.encrypts or header.is_control:
+            return batch
+        check_batch(batch)
+        return cipher.encrypt(batch, header, header.base_offset)
+
     def append_replicated(self, batches: Buffer) -> int:
         """See `Log.append_replicated`."""
         log = self._log
@@ -164,7 +200,7 @@ class Appender:
         segment.note_batch(start, header, log.limits.interval_bytes)
         log.limits.update(segment)
         log.end_offset = header.next_offset
-        marker = read_marker(batch, header) if header.is_control else None
+        marker = read_control(batch, header) if header.is_control else None
         note_aborted(log.aborted, log.producers.replay(header, marker, now_ms), log.producers)
         log.segments.positions[header.base_offset] = start
 
@@ -205,3 +241,13 @@ class Appender:
         if isinstance(problem, StorageFailed):
             log.fail(error)
         raise problem from error
+
+
+def _check_foreign(batch: memoryview, header: BatchHeader) -> None:
+    """Raise `CorruptBatch` or `InvalidRecord` for a batch that no broker would store: its sender is another cluster."""
+    is_past_all = header.next_offset > MAX_SOURCE_OFFSET
+    is_before_all = header.base_offset < 0 or header.last_offset_delta < 0
+    if header.leader_epoch < 0 or is_before_all or is_past_all or header.attributes & ENCRYPTED:
+        raise CorruptBatch(f"the batch at offset {header.base_offset} was not read from a log: its header is invalid")
+    if header.is_control:
+        read_control(batch, header)

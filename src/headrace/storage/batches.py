@@ -46,4 +46,5 @@ def _load(file: DiskFile, position: int, end: int | None, needed: int) -> memory
     if left < needed:
         return memoryview(b"")
     data = file.read(position, min(left, max(needed, _READ_BYTES)))
+    file.read_ahead(position + len(data), _READ_BYTES)
     return memoryview(data if len(data) >= needed else b"")

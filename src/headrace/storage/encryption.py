@@ -115,17 +115,18 @@ class LogCipher:
         """The batch as the producer sent it; a batch that is not encrypted is returned as it is."""
         if not header.attributes & ENCRYPTED:
             return batch, header
-        parts, _ = self.decrypt_parts(memoryview(batch)[: header.size])
+        parts, _, _ = self.decrypt_parts(memoryview(batch)[: header.size])
         plain = b"".join(parts)
         return plain, read_header(plain)
 
     def decrypt_all(self, data: Buffer) -> Buffer:
         """The whole batches in `data`, decrypted. One that is cut off at the end is left out if any is encrypted."""
-        parts, _ = self.decrypt_parts(data)
+        parts, _, _ = self.decrypt_parts(data)
         return b"".join(parts) if any(header.attributes & ENCRYPTED for _, header in iter_headers(data)) else data
 
-    def decrypt_parts(self, data: Buffer) -> tuple[list[Buffer], int]:
-        """The whole batches in `data`, decrypted, in parts of moderate size, and the number of bytes they had.
+    def decrypt_parts(self, data: Buffer) -> tuple[list[Buffer], int, int]:
+        """The whole batches in `data`, decrypted, in parts of moderate size, the number of bytes they had, and how many
+        batches they are.
 
         They end before one that cannot be decrypted; if that is the first, its error is raised. `data` is not referred
         to afterwards.
@@ -135,7 +136,7 @@ class LogCipher:
         parts: list[Buffer] = []
         small: list[Buffer] = []
         view = memoryview(data)
-        limit, at, part_began = len(view), 0, 0
+        limit, at, part_began, batches = len(view), 0, 0, 0
         place, cipher, known = self._place, self._cipher, self._cipher.known
         try:
             while limit - at >= _HEAD_BYTES:
@@ -155,6 +156,7 @@ class LogCipher:
                 else:
                     small.append(bytes(view[at:end]))
                 at = end
+                batches += 1
                 if at - part_began >= _PART_BYTES:
                     _close_part(parts, small)
                     part_began = at
@@ -171,7 +173,7 @@ class LogCipher:
             if not at:
                 raise
         _close_part(parts, small)
-        return parts, at
+        return parts, at, batches
 
     # The newest batches
 

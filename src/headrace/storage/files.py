@@ -61,6 +61,9 @@ class FilePool:
 
     Holds at most `capacity` handles and evicts the least recently used. An evicted handle is closed when its last
     reader releases it, so a read in progress in another thread never uses a closed or reused descriptor.
+
+    The kernel does not read ahead for them: it would start to read megabytes in the thread that needs a few bytes, and
+    the event loop reads headers and sends ranges of these files.
     """
 
     __slots__ = ("_capacity", "_disk", "_lock", "_open")
@@ -87,13 +90,15 @@ class FilePool:
 
     def _open_file(self, path: Path) -> DiskFile:
         try:
-            return self._disk.open_read_only(path)
+            file = self._disk.open_read_only(path)
         except OSError as error:
             if error.errno not in _NO_HANDLE or not self._open:
                 raise
             # The rest of the process needs more handles than expected: these can be opened again.
             self._open.clear()
-            return self._disk.open_read_only(path)
+            file = self._disk.open_read_only(path)
+        file.disable_read_ahead()
+        return file
 
     def forget(self, path: Path) -> None:
         """Drop the handle of a file that was renamed, removed or replaced: the next reader opens a new one."""

@@ -1,7 +1,8 @@
 """Group commit: one sync of a log covers everything that was appended while the previous one ran.
 
 A log has at most one sync in progress. Requests made in one iteration of the event loop start together at its end,
-those made during a sync start the next one. Syncs of different logs run in parallel in a few threads.
+those made during a sync start the next one. Syncs of different logs run in parallel in a few threads; one more is for
+the logs of internal topics only, which are first for the others, too.
 
 Under `flush.policy=ack` every append requests a flush. Under `os` a flush is due by `flush.messages`, by `flush.ms` and
 when a segment was closed, so that the recovery point advances.
@@ -10,13 +11,14 @@ when a segment was closed, so that the recovery point advances.
 import logging
 from asyncio import AbstractEventLoop, Event, TimerHandle, get_running_loop
 from collections.abc import Callable
-from queue import SimpleQueue
+from threading import Event as ThreadEvent
 from threading import Thread
 from time import monotonic
 
 from headrace.model.errors import DiskFull, HeadraceError
 from headrace.observe.histogram import COUNT_BOUNDS, LATENCY_BOUNDS_S, Histogram
 from headrace.storage.log import Log
+from headrace.storage.sync_queue import SyncQueue, SyncWork
 from headrace.storage.ticket import FlushTicket
 
 _log = logging.getLogger(__name__)
@@ -45,8 +47,15 @@ class Flusher:
         self.sizes = Histogram(COUNT_BOUNDS)
         """Offsets that each flush has made durable."""
         self.failures = 0
-        self._work: SimpleQueue[tuple[Log, FlushTicket] | None] = SimpleQueue()
-        self._threads = [Thread(target=self._serve, name=f"flush-{i}", daemon=True) for i in range(threads)]
+        self.between_syncs = ThreadEvent()
+        """Set while no sync is in progress: for threads whose own use of the disk would delay one."""
+        self.between_syncs.set()
+        self._work = SyncQueue()
+        # The first is for urgent work only. Without threads the owner replaces the queue, as the simulation does.
+        self._threads = [
+            Thread(target=self._serve, args=(i == 0,), name=f"flush-{i}", daemon=True)
+            for i in range(threads + 1 if threads else 0)
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -87,8 +96,8 @@ class Flusher:
         self._wanted.clear()
         self._again.clear()
         await self.settled()
-        for _ in self._threads:
-            self._work.put(None)
+        for i in range(len(self._threads)):
+            self._work.end(urgent_only=i == 0)
         for thread in self._threads:
             thread.join()
 
@@ -119,10 +128,12 @@ class Flusher:
             return
         if ticket is not None:
             self._running.add(log)
-            self._work.put((log, ticket))
+            if self._threads:
+                self.between_syncs.clear()
+            self._work.put(SyncWork(log, ticket))
 
-    def _serve(self) -> None:
-        while (work := self._work.get()) is not None:
+    def _serve(self, urgent_only: bool) -> None:
+        while (work := self._work.get(urgent_only=urgent_only)) is not None:
             log, ticket = work
             error: BaseException | None = None
             began_s = monotonic()
@@ -158,3 +169,4 @@ class Flusher:
             self._begin(log)
         if not self._running:
             self._idle.set()
+            self.between_syncs.set()

@@ -12,6 +12,7 @@ no trace; after a failed sync nothing is appended any more, and reads go on.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 
 from headrace.config.topic import TopicSettings
@@ -81,17 +82,26 @@ class Log:
         files: FilePool | None = None,
         persist: Callable[["Log"], None] | None = None,
         is_replicated: bool = False,
+        has_lost_unsynced: bool = False,
         summary: LogSummary | None = None,
     ) -> "Log":
         """Open the log in an existing directory. Blocking; checks what an unclean shutdown may have damaged.
 
         `persist` is called when `start_offset` or `flushed_offset` must be on disk before the log may go on. The caller
-        passes the values persisted last as `log_start_offset` and `recovery_point`. `is_replicated`: there are other
-        replicas, and the log ends where unsynced bytes are missing. With a `summary`, if the active segment has not
-        changed since, nothing is read.
+        passes the values persisted last as `log_start_offset` and `recovery_point`. For `is_replicated` and
+        `has_lost_unsynced` see `recovery.py`. With a `summary`, if the active segment has not changed since, nothing is
+        read.
         """
         files = files or FilePool(disk)
-        loader = Loader(directory, settings, disk, files, clock, is_replicated=is_replicated)
+        loader = Loader(
+            directory,
+            settings,
+            disk,
+            files,
+            clock,
+            is_replicated=is_replicated,
+            has_lost_unsynced=has_lost_unsynced,
+        )
         loaded = loader.load(
             clean=clean,
             recovery_point=recovery_point,
@@ -209,6 +219,14 @@ class Log:
         """End a producer's open transaction. Raises as `append` does, and `FencedCoordinator`."""
         return self._appender.append_marker(producer_id, producer_epoch, marker, leader_epoch)
 
+    def append_reset(self, leader_epoch: int) -> AppendResult:
+        """Append a reset marker, and forget all producers. Raises as `append` does."""
+        return self._appender.append_reset(leader_epoch)
+
+    def append_mirrored(self, batches: Buffer) -> int:
+        """Like `append_replicated`, for batches of another cluster's log: they are encrypted here if the topic is."""
+        return self._appender.append_mirrored(batches)
+
     def append_replicated(self, batches: Buffer) -> int:
         """Append whole batches of the leader unchanged, with their offsets and epochs; returns the new end offset.
 
@@ -270,6 +288,25 @@ class Log:
         except OSError as error:
             raise storage_error(error, f"reading {self.directory.name}") from error
 
+    def bytes_before(self, offset: int) -> int:
+        """The bytes in the log before the batch that contains this offset. Raises `StorageFailed`."""
+        try:
+            return self._state.segments.bytes_before(offset)
+        except OSError as error:
+            raise storage_error(error, f"reading {self.directory.name}") from error
+
+    def batches_from(self, offset: int, most: int) -> list[BatchHeader]:
+        """The headers of up to so many batches, from the one that contains this offset on, in one segment. Raises
+        `StorageFailed`."""
+        try:
+            found = self._state.segments.locate(offset)
+            if found is None:
+                return []
+            segment, position, _ = found
+            return [header for _, header in islice(segment.headers(position), most)]
+        except OSError as error:
+            raise storage_error(error, f"reading {self.directory.name}") from error
+
     def segment_start(self, offset: int) -> int:
         """The base offset of the segment that contains this offset."""
         return max(self._state.start_offset, self._state.segments.start_of(offset))
@@ -307,6 +344,11 @@ class Log:
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest epoch up to `epoch` and where it ends (KIP-320); (-1, -1) if it is not known."""
         return self._state.epochs.end_offset_for(epoch, self._state.end_offset)
+
+    def producers_as_of(self, offset: int) -> Producers:
+        """The producers as they were at an offset. Blocking; safe in any thread while nothing is appended."""
+        state = self._state
+        return state.snapshots.as_of(offset, tuple(state.segments.all), state.clock.wall_ms())
 
     # Truncating and removing: see `truncation.py` and `removal.py`
 
@@ -354,6 +396,11 @@ class Log:
     def remove_segments_below(self, offset: int) -> int:
         """Remove the closed segments that lie wholly below `offset`, oldest first; returns how many."""
         return self._removal.remove_segments_below(offset)
+
+    @property
+    def has_deleted_files(self) -> bool:
+        """Whether `purge_deleted` has something to do."""
+        return self._removal.has_due_files
 
     def purge_deleted(self) -> None:
         """Delete the files of removed segments that are due. Blocking: freeing a large file takes a while."""

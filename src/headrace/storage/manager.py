@@ -39,6 +39,8 @@ _log = logging.getLogger(__name__)
 _DELETE = "-delete"
 _STRAY = "-stray"
 _OPENERS = 8
+_LOGS_PER_TURN = 50
+"""Logs between two turns of the event loop, at some microseconds each."""
 
 
 class WantedPartition(NamedTuple):
@@ -47,7 +49,7 @@ class WantedPartition(NamedTuple):
     topic_id: UUID
     settings: TopicSettings
     is_replicated: bool = False
-    """Whether other brokers have replicas."""
+    """Whether other brokers have replicas, or another cluster the source of a mirror."""
 
 
 def _threads(count: int, name: str) -> Executor:
@@ -130,6 +132,7 @@ class LogManager:
         self._clean = CLEAN_STOP in names
         boot_id, summaries = read_summaries(self._disk, root / LOG_SUMMARIES)
         self._is_same_boot = boot_id == self._boot_id != ""
+        self._has_rebooted = "" not in (boot_id, self._boot_id) and not self._is_same_boot
         if self._clean or self._is_same_boot:
             self._summaries = summaries
         if self._clean:
@@ -180,7 +183,17 @@ class LogManager:
         with self._make_pool(_OPENERS, "open") as pool:
             list(pool.map(open_one, to_read))
         self._summaries = {}
+        if not self._is_same_boot:
+            self._note_boot()
         return failed
+
+    def _note_boot(self) -> None:
+        """Store the boot id, so that the next start knows whether the operating system was restarted meanwhile. Not
+        before: if this one is interrupted, the next one must know the same."""
+        try:
+            self.write_checkpoints()
+        except OSError as error:
+            _log.warning("the checkpoints of %s were not written: %s", self.data_dir.path, error)
 
     def _unchanged(self, partition: TopicPartition, wanted: WantedPartition) -> LogSummary | None:
         """The summary of a partition if it is of the same topic and the active segment is unchanged, else None."""
@@ -253,6 +266,7 @@ class LogManager:
             files=self.files,
             persist=self._persist,
             is_replicated=wanted.is_replicated,
+            has_lost_unsynced=self._has_rebooted and wanted.settings.flushes_before_ack,
             summary=summary,
         )
 
@@ -323,9 +337,14 @@ class LogManager:
                     partition: min(log.high_watermark, log.end_offset) for partition, log in list(self._logs.items())
                 }
                 self._write(HIGH_WATERMARKS, offsets_to_bytes(known))
+                self._high_watermarks = known
 
-    def _persist(self, _: Log) -> None:
+    def _persist(self, log: Log) -> None:
         self.write_checkpoints()
+        partition = _parse_folder(log.directory.name)
+        if partition is not None and self._high_watermarks.get(partition, 0) > log.end_offset:
+            # It is truncated below its high watermark: records that replace those that were committed are not.
+            self.write_high_watermarks()
 
     def _write(self, name: str, data: bytes) -> None:
         if self._written.get(name) != data:
@@ -350,17 +369,24 @@ class LogManager:
         """Write checkpoints, delete due files and expire producers at each interval, until cancelled."""
         while True:
             await asyncio.sleep(interval_s)
-            for log in list(self._logs.values()):
-                try:
-                    await asyncio.to_thread(log.purge_deleted)
-                except OSError as error:
-                    _log.warning("a deleted segment of %s cannot be removed now: %s", log.directory, error)
+            for number, log in enumerate(list(self._logs.values())):
+                # A thread for each of thousands of logs, most of which have nothing to delete, would take a second.
+                if log.has_deleted_files:
+                    await self._purge_deleted(log)
+                elif number % _LOGS_PER_TURN == 0:
+                    await asyncio.sleep(0)
                 log.expire_producers(self.producer_expiry_ms)
                 log.summarize()
             try:
                 await asyncio.to_thread(self.write_checkpoints)
             except OSError as error:
                 _log.warning("the checkpoints of %s were not written: %s", self.data_dir.path, error)
+
+    async def _purge_deleted(self, log: Log) -> None:
+        try:
+            await asyncio.to_thread(log.purge_deleted)
+        except OSError as error:
+            _log.warning("a deleted segment of %s cannot be removed now: %s", log.directory, error)
 
     async def keep_high_watermarks(self, interval_s: float, workers: Executor) -> None:
         """Checkpoint the high watermarks at each interval, until cancelled."""

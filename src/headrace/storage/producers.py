@@ -16,6 +16,9 @@ Transactions: the first batch flagged transactional opens one, a marker ends it.
 producer's, so that an instance with an older epoch is fenced. A marker with an older coordinator epoch than the last
 one is refused. A producer with an open transaction does not expire. A transaction is unstable until its marker is
 committed, because an uncommitted marker may be lost.
+
+A reset marker clears everything, in live operation as in a replay: where a mirror was promoted, the producers before it
+are another cluster's, and those after it may have the same ids.
 """
 
 from collections.abc import Iterator
@@ -26,7 +29,7 @@ from zlib import crc32
 
 from headrace.model.errors import FencedCoordinator, FencedProducer, OutOfOrderSequence
 from headrace.records.batch import CONTROL, TRANSACTIONAL, BatchHeader
-from headrace.records.markers import Marker
+from headrace.records.markers import Marker, ResetMarker
 
 REMEMBERED_BATCHES = 5
 _SEQUENCE_MASK = 0x7FFF_FFFF
@@ -115,6 +118,10 @@ class Producers:
                 first = min(first for _, first in self._ended)
                 return min(first, next(iter(self._open.values()), first))
         return next(iter(self._open.values()), None)
+
+    def open_transactions(self) -> list[tuple[int, ProducerEntry]]:
+        """The producers with an open transaction, in the order of first offsets."""
+        return [(producer_id, self._entries[producer_id]) for producer_id in self._open]
 
     def is_open(self, producer_id: int, epoch: int) -> bool:
         """Whether this producer, at this epoch, has an open transaction in the partition."""
@@ -211,12 +218,14 @@ class Producers:
         entry.seen_ms = now_ms
         return entry
 
-    def replay(self, header: BatchHeader, marker: Marker | None, now_ms: int) -> EndedTransaction | None:
+    def replay(self, header: BatchHeader, marker: Marker | ResetMarker | None, now_ms: int) -> EndedTransaction | None:
         """Apply a batch read from the log or sent by the leader. `marker` is the content of a control batch."""
+        if isinstance(marker, ResetMarker):
+            self.reset()
         if header.producer_id < 0:
             return None
         if header.attributes & CONTROL:
-            if marker is None:
+            if not isinstance(marker, Marker):
                 return None
             return self.end(header.producer_id, header.producer_epoch, marker, header.base_offset, now_ms)
         if header.base_sequence >= 0 or header.attributes & TRANSACTIONAL:
@@ -238,6 +247,11 @@ class Producers:
         for producer_id in expired:
             del self._entries[producer_id]
         return len(expired)
+
+    def reset(self) -> None:
+        """Apply a reset marker. Transactions whose markers may not be committed yet stay unstable."""
+        self._entries.clear()
+        self._open.clear()
 
     def clear(self) -> None:
         self._entries.clear()

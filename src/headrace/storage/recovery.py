@@ -14,6 +14,11 @@ Bytes that are not valid batches are handled by where they are:
   in a new segment at the recovery point. An error in the broker's log names the file, the bytes and the offsets.
 - In a replicated partition, damage at or past the recovery point ends the log, and all files from there on are renamed
   to `.corrupt`: without the missing batches, which other replicas may have, later ones are not the leader's history.
+  The same in a mirror partition, whose source is one more replica (invariant 49).
+- The same where the operating system was restarted, nothing unsynced was acknowledged (`flush.policy=ack`), and the
+  bytes look as if they were never written: they are missing, or a sector of zeros. What comes after them was not
+  acknowledged either, and a producer that sends the lost batch again must not find that the log has its later ones
+  (invariant 9).
 
 Bytes can be missing without a trace at the end of a segment: a power failure may preserve the name of the next one but
 not the end of this one. Past the recovery point segments follow each other without a gap (no roll leaves one, and
@@ -85,9 +90,12 @@ class Loader:
         clock: Clock,
         *,
         is_replicated: bool = False,
+        has_lost_unsynced: bool = False,
     ) -> None:
-        """`is_replicated`: there are other replicas, and this log must be a part of their history."""
+        """`is_replicated`: there are other replicas, or the source of a mirror, and this log must be a part of their
+        history. `has_lost_unsynced`: unsynced bytes may be missing, and none of them were acknowledged."""
         self._directory = directory
+        self._has_lost_unsynced = has_lost_unsynced
         self._is_replicated = is_replicated
         self._interval_bytes = settings.index_interval_bytes
         self._disk = disk
@@ -286,6 +294,7 @@ class Loader:
             recovery_point=recovery_point,
             interval_bytes=self._interval_bytes,
             is_replicated=self._is_replicated,
+            has_lost_unsynced=self._has_lost_unsynced,
         )
         repair.check_from(first)
         for segment in self._segments[first:]:

@@ -87,9 +87,13 @@ class FrontRemoval:
                 log.snapshots.forget_below(first)
         return removed
 
+    @property
+    def has_due_files(self) -> bool:
+        """Whether files of removed segments are due for deletion."""
+        return bool(self._to_delete) and self._to_delete[0][0] <= self._log.clock.wall_ms()
+
     def delete_due_files(self) -> None:
         """Delete the files of removed segments that are due. Blocking: freeing a large file takes a while."""
-        now_ms = self._log.clock.wall_ms()
-        while self._to_delete and self._to_delete[0][0] <= now_ms:
+        while self.has_due_files:
             self._log.disk.unlink(self._to_delete[0][1])
             del self._to_delete[0]

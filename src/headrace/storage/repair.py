@@ -11,7 +11,7 @@ from headrace.storage.caches import LogCaches
 from headrace.storage.damage import DamageMark
 from headrace.storage.files import CORRUPT, REPAIRED, REPAIRING
 from headrace.storage.leftovers import keep_as_corrupt, put_repaired
-from headrace.storage.scan import Damage, ScannedBatch, find_batch, scan
+from headrace.storage.scan import Damage, ScannedBatch, find_batch, is_unwritten, scan
 from headrace.storage.segment import Segment
 
 _log = logging.getLogger(__name__)
@@ -33,6 +33,7 @@ class SegmentRepair:
         recovery_point: int,
         interval_bytes: int,
         is_replicated: bool,
+        has_lost_unsynced: bool,
     ) -> None:
         """`segments` is the log's own list: segments that must be dropped are removed from it."""
         self._directory = directory
@@ -43,6 +44,7 @@ class SegmentRepair:
         self._recovery_point = recovery_point
         self._interval_bytes = interval_bytes
         self._is_replicated = is_replicated
+        self._has_lost_unsynced = has_lost_unsynced
 
     def check_from(self, first: int) -> None:
         """Check every segment from the one with this index on."""
@@ -62,7 +64,7 @@ class SegmentRepair:
         for item in scan(segment.reader(), size, segment.base_offset, limit):
             if isinstance(item, Damage):
                 damages.append(item)
-                ends_here = self._is_replicated and item.from_offset >= recovery_point
+                ends_here = self._ends_at(segment, size, item)
                 if ends_here:
                     break
                 continue
@@ -73,11 +75,11 @@ class SegmentRepair:
         is_end_known = bool(damages) and (ends_here or damages[-1].to_offset is None)
         if limit is not None and limit > max(expected, recovery_point) and not is_end_known:
             damages.append(Damage(size, size, expected, None, f"the file ends, and the next one starts at {limit}"))
-            ends_here = self._is_replicated and expected >= recovery_point
+            ends_here = self._ends_at(segment, size, damages[-1])
         if not damages:
             close_segment(segment, limit)
             return
-        last = damages[-1]
+        last, is_cut = damages[-1], False
         torn = last.to_offset is None and last.from_offset >= recovery_point
         if torn and not self._has_batches(i + 1):
             damages.pop()
@@ -85,13 +87,21 @@ class SegmentRepair:
                          last.end - last.position, last.position, last.from_offset, last.reason)  # fmt: skip
             self._cut(i, last.position)
         elif ends_here:
-            self._rename_later_segments(i, last)
+            self._note_end(last)
+            self._rename_later_segments(i)
             damages.pop()
-            if last.position < size:
-                damages.append(last._replace(end=size, to_offset=None))
+            is_cut = last.position < size
         if damages:
-            self._quarantine(segment, damages, good, limit)
+            self._note_damages(segment, damages, limit)
+        if is_cut or any(damage.position < damage.end for damage in damages):
+            self._quarantine(segment, good, limit)
         close_segment(segment, limit if i + 1 < len(self._segments) else None)
+
+    def _ends_at(self, segment: Segment, size: int, damage: Damage) -> bool:
+        """True if nothing after the damage belongs to the log."""
+        if damage.from_offset < self._recovery_point:
+            return False
+        return self._is_replicated or (self._has_lost_unsynced and is_unwritten(segment.reader(), size, damage))
 
     def _has_batches(self, first: int) -> bool:
         return any(
@@ -100,12 +110,20 @@ class SegmentRepair:
             if segment.size
         )
 
-    def _rename_later_segments(self, i: int, damage: Damage) -> None:
-        """End the log with the damaged segment `i`. The files of later segments are renamed."""
-        _log.error("%s ends at offset %d, where bytes are missing (%s): later files are renamed to %s; "
-                   "other replicas may have it", self._directory, damage.from_offset, damage.reason,
-                   CORRUPT)  # fmt: skip
-        self._damage.note(damage.from_offset)
+    def _note_end(self, damage: Damage) -> None:
+        """Report that the log ends with a damage, and in a replicated one, that the rest is to be fetched again."""
+        if self._is_replicated:
+            _log.error("%s ends at offset %d, where bytes are missing (%s): files with later ones are renamed to %s; "
+                       "other replicas or the source of the mirror may have it", self._directory, damage.from_offset,
+                       damage.reason, CORRUPT)  # fmt: skip
+            self._damage.note(damage.from_offset)
+        else:
+            _log.warning("%s ends at offset %d, where bytes are missing (%s) that were not synced before the system "
+                         "was restarted: nothing from there on was acknowledged with acks=all; files with later bytes "
+                         "are renamed to %s", self._directory, damage.from_offset, damage.reason, CORRUPT)  # fmt: skip
+
+    def _rename_later_segments(self, i: int) -> None:
+        """End the log with segment `i`. The files of later segments are renamed."""
         while len(self._segments) > i + 1:
             # The last one first: after a crash in between the same damage is found again.
             behind = self._segments.pop()
@@ -130,9 +148,7 @@ class SegmentRepair:
         writer.truncate(position)
         self._segments[i].size = position
 
-    def _quarantine(
-        self, segment: Segment, damages: list[Damage], good: list[tuple[int, int]], limit: int | None
-    ) -> None:
+    def _note_damages(self, segment: Segment, damages: list[Damage], limit: int | None) -> None:
         for damage in damages:
             upto = damage.to_offset if damage.to_offset is not None else limit
             if damage.position == damage.end:
@@ -144,8 +160,9 @@ class SegmentRepair:
                        "renamed to %s", segment.path, damage.position, damage.end, damage.reason,
                        damage.from_offset, "the end" if upto is None else upto, CORRUPT)  # fmt: skip
         self._damage.note(damages[0].from_offset)
-        if all(damage.position == damage.end for damage in damages):
-            return  # The file itself is valid: bytes are missing after it.
+
+    def _quarantine(self, segment: Segment, good: list[tuple[int, int]], limit: int | None) -> None:
+        """Rename a damaged file, and replace it by one with its valid batches."""
         repairing = segment.path.with_name(segment.path.name + REPAIRING)
         source = segment.reader()
         target = self._disk.open(repairing, create=True)

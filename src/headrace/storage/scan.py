@@ -20,6 +20,8 @@ from headrace.records.batch import (
 from headrace.runtime.disk import DiskFile
 
 _WINDOW = 4 * 1024 * 1024
+_SECTOR = 512
+"""Bytes that a disk writes as a whole."""
 _MAX_OFFSET_DELTA = 2**31 - 1
 _HIGH_HALF = Struct(">I")
 
@@ -53,14 +55,14 @@ def scan(file: DiskFile, size: int, base_offset: int, limit_offset: int | None) 
     window, window_at = b"", 0
     while position < size:
         if position + HEADER_SIZE > window_at + len(window) or position < window_at:
-            window, window_at = file.read(position, min(_WINDOW, size - position)), position
+            window, window_at = _window(file, position, size), position
         try:
             at = position - window_at
             header = None
             if at + LOG_OVERHEAD <= len(window) and len(window) - at >= HEADER_SIZE:
                 header = read_header(window, at)
                 if at + header.size > len(window) and window_at != position:
-                    window, window_at, at = file.read(position, min(_WINDOW, size - position)), position, 0
+                    window, window_at, at = _window(file, position, size), position, 0
             if header is None or at + header.size <= len(window):
                 header = check_batch(window, at)
             else:
@@ -79,6 +81,13 @@ def scan(file: DiskFile, size: int, base_offset: int, limit_offset: int | None) 
         expected = header.next_offset
 
 
+def _window(file: DiskFile, position: int, size: int) -> bytes:
+    """Read the next bytes of a file, and start to read those after them."""
+    window = file.read(position, min(_WINDOW, size - position))
+    file.read_ahead(position + len(window), _WINDOW)
+    return window
+
+
 def find_batch(
     file: DiskFile, position: int, size: int, expected: int, base_offset: int, limit_offset: int | None
 ) -> ScannedBatch | None:
@@ -89,7 +98,7 @@ def find_batch(
     # lookahead, because candidates may overlap.
     pattern = re.compile(b"(?=(?:%b).{12}%b)" % (b"|".join(map(re.escape, highs)), bytes([MAGIC])), re.DOTALL)
     while size - position >= HEADER_SIZE:
-        window = file.read(position, min(_WINDOW, size - position))
+        window = _window(file, position, size)
         for match in pattern.finditer(window):
             at = match.start()
             if at + HEADER_SIZE > len(window):
@@ -107,6 +116,27 @@ def find_batch(
             return None
         position += len(window) - HEADER_SIZE + 1
     return None
+
+
+def is_unwritten(file: DiskFile, size: int, damage: Damage) -> bool:
+    """True if the bytes look as if they never reached the disk: the file ends inside a batch, or a whole sector of them
+    is zero. Other damage was done to bytes that did."""
+    if damage.to_offset is None:
+        head = file.read(damage.position, HEADER_SIZE)
+        if len(head) < HEADER_SIZE or damage.position + read_header(head).size > size:
+            return True
+    position = damage.position
+    while position < damage.end:
+        window = file.read(position, min(_WINDOW - position % _SECTOR, damage.end - position))
+        if not window:
+            return True
+        first = _SECTOR - position % _SECTOR
+        for start in (0, *range(first, len(window), _SECTOR)):
+            sector = window[start : start + (_SECTOR if start else first)]
+            if sector == bytes(len(sector)):
+                return True
+        position += len(window)
+    return False
 
 
 def _check_offsets(header: BatchHeader, expected: int, base_offset: int, limit_offset: int | None) -> None:

@@ -118,6 +118,7 @@ class Segment:
 
     def open_writer(self, *, create: bool = False) -> DiskFile:
         self.writer = self._files.disk.open(self.path, create=create)
+        self.writer.disable_read_ahead()
         return self.writer
 
     def close_writer(self) -> None:

@@ -75,6 +75,18 @@ class SegmentList:
                     return segment, *found
         return None
 
+    def bytes_before(self, offset: int) -> int:
+        """The bytes in all segments before the first batch that ends at or after `offset`."""
+        found = self.locate(offset)
+        if found is None:
+            return self.size_bytes
+        before = 0
+        for segment in self.all:
+            if segment is found[0]:
+                break
+            before += segment.size
+        return before + found[1]
+
     def end_position(self, segment: Segment, below: int, end_offset: int) -> int:
         """The position in a segment of the first batch that starts at or after `below`, or the segment's end.
 

@@ -1,6 +1,6 @@
 """A slice of a log: the bytes of consecutive batches on disk, located but not read."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from threading import local
 from typing import NamedTuple
 
@@ -10,6 +10,10 @@ from headrace.runtime.disk import Buffer, DiskFile
 from headrace.storage.encryption import LogCipher
 
 _CHUNK_BYTES = 256 * 1024
+PIECE_BYTES = 128 * 1024
+"""How much is read at a time of what is not in the page cache. A sync of a log may have to wait for one piece."""
+_NEXT_HEADER_BYTES = 4096
+"""What is read of the batch after a slice, so that the event loop does not wait for the disk to locate it."""
 _of_thread = local()
 
 
@@ -19,6 +23,14 @@ def _buffer() -> memoryview:
     if found is None:
         found = _of_thread.buffer = memoryview(bytearray(_CHUNK_BYTES))
     return found
+
+
+class DecryptedChunk(NamedTuple):
+    """What one step of reading an encrypted slice has read."""
+
+    parts: list[Buffer]
+    batches: int = 0
+    """How many were decrypted: each takes its time, however small it is."""
 
 
 class Slice(NamedTuple):
@@ -35,9 +47,30 @@ class Slice(NamedTuple):
     end_offset: int = -1
     """The offset after the last batch; -1 if it is not known, because the last batch may be cut off."""
 
+    def bring_in(self, give_way: Callable[[], None]) -> None:
+        """Read into the page cache what it lacks, and the next header. Blocking; calls `give_way` before each piece.
+
+        Raises `OSError`.
+        """
+        position, end = self.position, self.position + self.length + _NEXT_HEADER_BYTES
+        buffer = _buffer()
+        while position < end:
+            size = min(PIECE_BYTES, end - position)
+            if not self.file.is_cached(position, size):
+                give_way()
+                if self.file.read_into(position, buffer[:size]) < size:
+                    return
+            position += size
+
     def read(self) -> Buffer:
         """Read the batches, decrypted. Blocking. Raises `OSError` and `EncryptionError`."""
-        return self.decrypted(self.file.read(self.position, self.length))
+        data = self.file.read(self.position, self.length)
+        self.read_ahead()
+        return self.decrypted(data)
+
+    def read_ahead(self) -> None:
+        """Start to read as much again of what follows, for those who read on. Raises `OSError`."""
+        self.file.read_ahead(self.position + self.length, self.length)
 
     def read_cached(self) -> Buffer | None:
         """Like `read`, without waiting for the disk; None if not all bytes are in the page cache."""
@@ -56,22 +89,22 @@ class Slice(NamedTuple):
 
     def read_parts(self) -> list[Buffer]:
         """Like `read`, in parts of moderate size if they have to be decrypted."""
-        return [part for parts in self.read_in_turns() for part in parts]
+        return [part for chunk in self.read_in_turns() for part in chunk.parts]
 
-    def read_in_turns(self) -> Iterator[list[Buffer]]:
+    def read_in_turns(self) -> Iterator[DecryptedChunk]:
         """Like `read_parts`, some parts at a time: an encrypted slice is read and decrypted by chunks.
 
         They end before a batch that cannot be decrypted: a consumer gets what is before it, and the error next.
         """
         cipher = self.cipher
         if cipher is None:
-            yield [self.file.read(self.position, self.length)]
+            yield DecryptedChunk([self.file.read(self.position, self.length)])
             return
         position, end = self.position, self.position + self.length
         if not self.is_closed:
             parts, length, _ = cipher.recent(self.first_batch_offset, self.length)
             if parts:
-                yield parts
+                yield DecryptedChunk(parts)
             position += length
         while end - position >= HEADER_SIZE:
             # Fetched in each turn: between two of them another reader of this thread may use it.
@@ -83,14 +116,14 @@ class Slice(NamedTuple):
             if len(data) < size <= end - position:
                 data = self.file.read(position, size)
             try:
-                parts, length = cipher.decrypt_parts(data)
+                parts, length, batches = cipher.decrypt_parts(data)
             except EncryptionError:
                 if position > self.position:
                     return
                 raise
             if not length:
                 return
-            yield parts
+            yield DecryptedChunk(parts, batches)
             position += length
 
     def decrypted(self, data: Buffer) -> Buffer:

@@ -7,7 +7,7 @@ from pathlib import Path
 from headrace.runtime.disk import Disk
 from headrace.storage.files import SNAPSHOT, offset_name
 from headrace.storage.producers import Producers
-from headrace.storage.replay import restore_producers
+from headrace.storage.replay import producers_as_of, restore_producers
 from headrace.storage.segment import Segment
 
 PendingSnapshot = tuple[int, bytes]
@@ -80,6 +80,10 @@ class ProducerSnapshots:
         """Restore the producers as of offset `limit` from the newest valid snapshot and the batches after it."""
         producers, self._stored = restore_producers(self._disk, self._directory, self._stored, limit, segments, now_ms)
         return producers
+
+    def as_of(self, limit: int, segments: Sequence[Segment], now_ms: int) -> Producers:
+        """The producers as they were at offset `limit`. Blocking."""
+        return producers_as_of(self._disk, self._directory, tuple(self._stored), limit, segments, now_ms)
 
     def _path(self, offset: int) -> Path:
         return self._directory / offset_name(offset, SNAPSHOT)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from headrace.model.errors import StorageFailed
 from headrace.storage.aborted import replace_aborted
 from headrace.storage.segment import Segment
-from headrace.storage.state import LogState
+from headrace.storage.state import ALL_COMMITTED, LogState
 
 _NEVER = 2**63 - 1
 
@@ -92,7 +92,9 @@ def _lower_end(log: LogState, new_end: int) -> None:
     log.end_offset = new_end
     if log.cipher is not None:
         log.cipher.forget_recent()
-    is_persisted = log.flushed_offset > new_end or log.start_offset > new_end
+    is_persisted = (
+        log.flushed_offset > new_end or log.start_offset > new_end or ALL_COMMITTED > log.high_watermark > new_end
+    )
     log.flushed_offset = min(log.flushed_offset, new_end)
     log.start_offset = min(log.start_offset, new_end)
     log.fit_high_watermark()

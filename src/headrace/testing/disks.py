@@ -92,6 +92,10 @@ class ModelFile:
     def send_to(self, socket_fd: int, position: int, length: int) -> int:
         return os.write(socket_fd, self.read(position, length))
 
+    def disable_read_ahead(self) -> None: ...
+
+    def read_ahead(self, position: int, length: int) -> None: ...
+
     def sync_data(self) -> None:
         self._disk.step("sync", self.path)
         self._inode.sync()
@@ -351,12 +355,13 @@ def _survivor(inode: _Inode, random: Random) -> bytes:
     if data[: len(synced)] != synced:
         # Truncated (and perhaps written to) since the last sync: the truncation may be durable or not.
         return data if random.random() < 0.5 else synced
-    new = bytearray(data[len(synced) : random.randint(len(synced), len(data))])
-    if new and random.random() < 0.3:
-        for page in range(0, len(new), _PAGE):
+    found, first = bytearray(data[: random.randint(len(synced), len(data))]), len(synced)
+    if len(found) > first and random.random() < 0.3:
+        for page in range(first - first % _PAGE, len(found), _PAGE):
             if random.random() < 0.3:
-                new[page : page + _PAGE] = bytes(len(new[page : page + _PAGE]))
-    return synced + bytes(new)
+                start = max(first, page)
+                found[start : page + _PAGE] = bytes(len(found[start : page + _PAGE]))
+    return bytes(found)
 
 
 class FaultyFile:
@@ -390,6 +395,12 @@ class FaultyFile:
 
     def send_to(self, socket_fd: int, position: int, length: int) -> int:
         return self._file.send_to(socket_fd, position, length)
+
+    def disable_read_ahead(self) -> None:
+        self._file.disable_read_ahead()
+
+    def read_ahead(self, position: int, length: int) -> None:
+        self._file.read_ahead(position, length)
 
     def sync_data(self) -> None:
         self._disk.ask("sync", self.path)

@@ -129,7 +129,10 @@ class Poll(Line, frozen=True, tag="poll"):
 
 
 class Assign(Line, frozen=True, tag="assign"):
-    """The consumer is assigned these additional partitions. The offset is its start position, if known."""
+    """The consumer is assigned these additional partitions. The offset is its start position, if known.
+
+    With `group`, the coordinator has made it their owner; without, it only reads them from that position on.
+    """
 
     partitions: tuple[Position, ...]
     group: str | None = None

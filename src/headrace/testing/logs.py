@@ -45,6 +45,7 @@ class LogBench:
         clock: ManualClock | None = None,
         is_replicated: bool = False,
         keys: UnwrappedKeys | None = None,
+        partition: TopicPartition = PARTITION,
     ) -> None:
         """With data `keys` the log is encrypted."""
         self.disk: Disk = disk or ModelDisk(root)
@@ -52,6 +53,7 @@ class LogBench:
         self.root = root
         self.is_replicated = is_replicated
         self.keys = keys
+        self.partition = partition
         self.clock = clock or ManualClock()
         self.manager = self._start()
 
@@ -59,20 +61,20 @@ class LogBench:
         data_dir = DataDir(self.root, "cluster", BrokerId(1))
         manager = LogManager(data_dir, disk=self.disk, clock=self.clock)
         manager.start()
-        failed = manager.open_logs({PARTITION: WantedPartition(TOPIC_ID, self.settings, self.is_replicated)})
+        failed = manager.open_logs({self.partition: WantedPartition(TOPIC_ID, self.settings, self.is_replicated)})
         if failed:
-            raise failed[PARTITION]
+            raise failed[self.partition]
         if self.keys is not None:
-            manager.logs[PARTITION].cipher = cipher_of(self.keys)
+            manager.logs[self.partition].cipher = cipher_of(self.keys)
         return manager
 
     @property
     def log(self) -> Log:
-        return self.manager.logs[PARTITION]
+        return self.manager.logs[self.partition]
 
     @property
     def folder(self) -> Path:
-        return self.root / str(PARTITION)
+        return self.root / str(self.partition)
 
     def reopen(self, disk: Disk | None = None) -> "LogBench":
         """Open the log again, on `disk` or on this one, without closing the one before."""

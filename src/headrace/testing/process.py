@@ -99,7 +99,10 @@ class BrokerProcess(ChildProcess):
     @staticmethod
     def _read_line(process: subprocess.Popen[bytes], deadline: float) -> str:
         assert process.stdout is not None
-        readable, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+        # select(2) knows the first 1,024 file descriptors only.
+        poll = select.poll()
+        poll.register(process.stdout, select.POLLIN)
+        readable = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
         return process.stdout.readline().decode() if readable else ""
 
     def terminate(self, timeout_s: float = 60.0) -> int:

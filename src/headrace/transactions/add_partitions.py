@@ -25,7 +25,7 @@ from headrace.model.errors import (
     PeerUnavailable,
     ProtocolError,
 )
-from headrace.model.ids import BrokerId, ProducerIdAndEpoch
+from headrace.model.ids import BrokerId, ProducerIdAndEpoch, by_topic
 from headrace.protocol.client_codec import request_schema
 from headrace.protocol.codec import make
 from headrace.replication.peers import Peers
@@ -193,16 +193,9 @@ def _request(some: Iterable[_AddRequest]) -> Any:
                 verify_only=not wanted.adds,
                 topics=tuple(
                     make(schema.AddPartitionsToTxnTopic, name=topic, partitions=tuple(indexes))
-                    for topic, indexes in _by_topic(wanted.places).items()
+                    for topic, indexes in by_topic(wanted.places).items()
                 ),
             )
             for wanted in some
         )
     )
-
-
-def _by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
-    grouped: dict[str, list[int]] = {}
-    for topic, index in places:
-        grouped.setdefault(topic, []).append(index)
-    return grouped

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from headrace.model.errors import HeadraceError, NotEnoughReplicas, StorageFailed
+from headrace.model.errors import HeadraceError, MirrorIsReadOnly, NotEnoughReplicas, StorageFailed, UnknownTopic
 from headrace.model.ids import ProducerIdAndEpoch
 from headrace.records.markers import Marker
 from headrace.replication.partition import Partition
@@ -32,6 +32,10 @@ class MarkerWriter:
             _check_in_sync(partition)
             self.guards.note_marker(partition, producer.producer_id)
             result = partition.append_marker(producer.producer_id, producer.epoch, marker)
+        except MirrorIsReadOnly:
+            # The topic that had the transaction was deleted, and a mirror topic has its name now.
+            done.resolve(UnknownTopic(f"{partition} has no transactions of this cluster: it is a mirror"))
+            return done
         except HeadraceError as error:
             done.resolve(error)
             return done

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
+from headrace.model.ids import by_topic
 from headrace.model.image import Endpoint
 from headrace.protocol.codec import make
 from headrace.protocol.units import from_ms
 from headrace.wire.connection import Build
 from headrace.wire.errors import Refused, check, refusal
-from headrace.wire.fetch import by_topic
 from headrace.wire.router import LeaderRouter, Partition
 
 _DESCRIBE_CONFIGS, _DESCRIBE_LOG_DIRS, _ELECT_LEADERS, _ALTER_CONFIGS = 32, 35, 43, 44

@@ -1,14 +1,16 @@
 """Offsets and records: ListOffsets, Fetch, and the offsets that groups have committed."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from headrace.model.data_keys import shredded_text
+from headrace.model.data_keys import unreadable_text
+from headrace.model.ids import by_topic
 from headrace.protocol.codec import make
 from headrace.protocol.fetch_response import FetchedRecords, read_fetch_response
+from headrace.protocol.group_offsets import offset_commit
 from headrace.protocol.units import from_ms
 from headrace.wire.connection import WireConnection
 from headrace.wire.errors import WireError, check
@@ -146,8 +148,7 @@ def receive_fetch(connection: WireConnection, partition: Partition, offset: int)
     check(what, found.error_code)
     for part in found.parts:
         if (part.topic, part.partition) == partition:
-            is_shredded = part.error_code == ErrorCode.policy_violation
-            check(what, part.error_code, shredded_text(topic) if is_shredded else None)
+            check(what, part.error_code, unreadable_text(part.error_code, topic))
             return part
     raise WireError(f"{what} failed: the answer says nothing of that partition")
 
@@ -156,29 +157,7 @@ def commit_offsets(router: LeaderRouter, group: str, offsets: Mapping[Partition,
     """Commit offsets for a group without members."""
 
     def build(schema: ModuleType) -> Any:
-        return make(
-            schema.OffsetCommitRequest,
-            group_id=group,
-            generation_id_or_member_epoch=-1,
-            member_id="",
-            retention_time_ms=-1,
-            topics=tuple(
-                make(
-                    schema.OffsetCommitRequestTopic,
-                    name=topic,
-                    partitions=tuple(
-                        make(
-                            schema.OffsetCommitRequestPartition,
-                            partition_index=index,
-                            committed_offset=offsets[topic, index],
-                            committed_metadata=metadata,
-                        )
-                        for index in indexes
-                    ),
-                )
-                for topic, indexes in by_topic(offsets).items()
-            ),
-        )
+        return offset_commit(schema, group, offsets, metadata)
 
     def attempt() -> None:
         answer = router.coordinated(GROUP, group, _OFFSET_COMMIT, _OFFSET_COMMIT_VERSION, build, lowest=5)
@@ -214,10 +193,3 @@ def _check_coordinator(router: LeaderRouter, group: str, code: ErrorCode, where:
     if code is not ErrorCode.none:
         router.forget_coordinator(GROUP, group)
     check(f"the offsets of group {group} {where}".rstrip(), code)
-
-
-def by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
-    grouped: dict[str, list[int]] = {}
-    for topic, index in partitions:
-        grouped.setdefault(topic, []).append(index)
-    return grouped

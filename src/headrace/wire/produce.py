@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from headrace.model.ids import NO_PRODUCER, ProducerIdAndEpoch
+from headrace.model.ids import NO_PRODUCER, ProducerIdAndEpoch, by_topic
 from headrace.model.image import Endpoint
 from headrace.protocol.client_codec import request_header
 from headrace.protocol.codec import make
@@ -22,7 +22,6 @@ from headrace.records.batch import read_header
 from headrace.runtime.varint import encode_uvarint
 from headrace.wire.connection import WireConnection
 from headrace.wire.errors import PASSING, Refused, TopicNotFound, WireError, check, refusal
-from headrace.wire.fetch import by_topic
 from headrace.wire.router import TRANSACTION, LeaderRouter, Partition
 
 PRODUCE, ADD_PARTITIONS_TO_TXN, INIT_PRODUCER_ID, END_TXN = 0, 24, 22, 26

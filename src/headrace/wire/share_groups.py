@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from kio.schema.errors import ErrorCode
 
 from headrace.protocol.codec import make
+from headrace.protocol.group_offsets import alter_share_offsets
 from headrace.wire.errors import Refused, Unsupported, check
-from headrace.wire.fetch import by_topic
 from headrace.wire.router import GROUP, LeaderRouter, Partition
 
 _DESCRIBE = 77
@@ -86,25 +86,7 @@ def set_share_offsets(router: LeaderRouter, group: str, offsets: Mapping[Partiti
     """Set the start offsets of a share group without members."""
 
     def build(schema: ModuleType) -> Any:
-        return make(
-            schema.AlterShareGroupOffsetsRequest,
-            group_id=group,
-            topics=tuple(
-                make(
-                    schema.AlterShareGroupOffsetsRequestTopic,
-                    topic_name=topic,
-                    partitions=tuple(
-                        make(
-                            schema.AlterShareGroupOffsetsRequestPartition,
-                            partition_index=index,
-                            start_offset=offsets[topic, index],
-                        )
-                        for index in indexes
-                    ),
-                )
-                for topic, indexes in by_topic(offsets).items()
-            ),
-        )
+        return alter_share_offsets(schema, group, offsets)
 
     def attempt() -> None:
         answer = router.coordinated(GROUP, group, _ALTER_OFFSETS, 0, build)

@@ -6,11 +6,11 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from headrace.model.ids import by_topic
 from headrace.protocol.codec import make
 from headrace.protocol.units import from_ms
 from headrace.wire.connection import Build
 from headrace.wire.errors import check, refusal
-from headrace.wire.fetch import by_topic
 from headrace.wire.router import LeaderRouter, Partition
 
 _CREATE_TOPICS, _DELETE_TOPICS, _DELETE_RECORDS, _DESCRIBE_CONFIGS = 19, 20, 21, 32

@@ -98,7 +98,7 @@ def check(disk: ModelDisk, promises: Promises, *, may_be_damaged: bool, keys: Un
     bench = LogBench(disk, keys=keys)
     records = list(bench.records())
     offsets = [record.offset for record in records]
-    assert offsets == sorted(set(offsets)), "in order, and once"
+    assert offsets == list(range(bench.log.start_offset, bench.log.end_offset)), "in order, once, and without a gap"
     found = {record.offset: record.value for record in records}
     for offset, value in promises.acked.items():
         assert found.get(offset) == value, f"the acknowledged record at {offset} is there"

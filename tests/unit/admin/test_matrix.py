@@ -27,7 +27,7 @@ DONE = (200, 201, 202, 204)
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     # Clients of Kafka stay anonymous, and prepare what requests are about.
-    settings = {"super.users": ANONYMOUS}
+    settings = {"super.users": ANONYMOUS, "connection.failed.authentication.delay.ms": 0}
     with pytest.MonkeyPatch.context() as patch, secured(patch, prepare, **settings) as one:
         yield one
 

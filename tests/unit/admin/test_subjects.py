@@ -115,6 +115,7 @@ def test_what_is_not_compatible_is_refused_with_the_place(broker: Broker) -> Non
     found = ask(broker, "GET", "/subjects/strict-value")
     assert (found["own_compatibility"], found["summary"]["version"]) == ("NONE", 2)
     ask(broker, "PUT", "/subjects/strict-value/compatibility", {"level": None})
+    ask(broker, "PUT", "/subjects/strict-value/compatibility", {"level": None})
     assert ask(broker, "GET", "/subjects/strict-value")["own_compatibility"] is None
     invalid = call(broker.http_url, "POST", "/subjects/strict-value/versions", None, {"schema": "{"})
     assert (invalid.status, invalid.value["error"]) == (400, "invalid_schema")

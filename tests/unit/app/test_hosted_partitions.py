@@ -2,31 +2,37 @@
 
 import asyncio
 import errno
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from headrace.app import hosted_partitions as module
 from headrace.app.hosted_partitions import HostedPartitions
+from headrace.cluster.link_changes import LinkChanges
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.sqlite import SqliteStore
 from headrace.config.broker import broker_settings
 from headrace.model.errors import DiskFull, UnknownTopic
 from headrace.model.ids import BrokerId, TopicName
 from headrace.model.image import Endpoint
+from headrace.model.links import Link, Mirror, MirrorState
 from headrace.records.batch import read_header
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
 from headrace.replication.partitions import PartitionTable
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.disk import OsDisk
+from headrace.storage.checkpoints import CLEAN_STOP, RECOVERY_POINTS
 from headrace.storage.datadir import DataDir
 from headrace.storage.flusher import Flusher
 from headrace.storage.manager import LogManager
+from headrace.storage.summary import LOG_SUMMARIES
 from headrace.testing.disks import FaultyDisk
 
 BATCH = build_batch([Record(0, 1000, None, b"value")])
@@ -150,3 +156,70 @@ def test_a_topic_made_anew_never_has_the_records_of_the_one_that_was_deleted(tmp
 async def still_empty(bench: Bench) -> None:
     found = [partition.log.end_offset for partition in bench.partitions.all()]
     assert found == [0, 0, 0]
+
+
+PER_SEGMENT = 8
+
+
+async def _append_segments(bench: Bench) -> None:
+    """Offsets 0 to 7, 8 to 15 and 16 to 19, in three files, as a source or a producer wrote them."""
+    partition = bench.partitions.get("orders", 0)
+    for offset in range(20):
+        if offset in (PER_SEGMENT, 2 * PER_SEGMENT):
+            partition.log.roll()
+        if partition.is_mirror:
+            record = Record(0, 1000, None, b"value")
+            partition.append_mirrored(memoryview(build_batch([record], base_offset=offset, leader_epoch=0)))
+        else:
+            bench.append("orders")
+
+
+def _lose_power(root: Path) -> None:
+    """Nothing was checkpointed, the end of the first file is lost, and what comes after it is there."""
+    for name in (CLEAN_STOP, RECOVERY_POINTS, LOG_SUMMARIES):
+        (root / name).unlink()
+    first = root / "orders-0" / f"{0:020d}.log"
+    os.truncate(first, first.stat().st_size * 5 // PER_SEGMENT)
+
+
+MIRROR = Mirror(UUID(int=0), "eu", "orders", UUID(int=8), "abc")
+
+
+@pytest.mark.parametrize(
+    ("state", "offsets"),
+    [
+        pytest.param(None, [*range(5), *range(8, 20)], id="the only copy"),
+        pytest.param(MirrorState.MIRRORING, [*range(5)], id="a mirror"),
+        pytest.param(MirrorState.PAUSED, [*range(5)], id="a mirror that is paused"),
+        pytest.param(MirrorState.PROMOTING, [*range(5), *range(8, 20)], id="the source was given up"),
+        pytest.param(MirrorState.FAULTED, [*range(5), *range(8, 20)], id="the source is another topic now"),
+    ],
+)
+def test_a_mirror_with_one_replica_ends_where_a_power_failure_has_lost_records(
+    tmp_path: Path, state: MirrorState | None, offsets: list[int]
+) -> None:
+    """Its source has them: a gap would never be copied again. The only copy keeps what is behind (invariants 7, 49)."""
+
+    async def before(bench: Bench) -> None:
+        if state is None:
+            await bench.metadata.create_topic("orders", partitions=1)
+        else:
+            changes = LinkChanges(bench.metadata)
+            await changes.create(Link("eu", UUID(int=1), ("h:1",), topics=("orders",)))
+            made = await changes.create_mirror("orders", MIRROR, 1, {})
+            await changes.change_mirror(made.topic_id, lambda mirror: replace(mirror, state=state))
+        await _append_segments(bench)
+
+    async def after(bench: Bench) -> None:
+        log = bench.partitions.get("orders", 0).log
+        found = [header.base_offset for segment in log.segments for _, header in segment.headers()]
+        assert found == offsets
+        assert log.damaged_from == 5
+        is_cut = offsets == [*range(5)]
+        assert log.end_offset == (5 if is_cut else 20)
+        corrupt = list((tmp_path / "orders-0").glob("*.corrupt"))
+        assert len(corrupt) == (2 if is_cut else 0), "what is behind is kept for an operator"
+
+    run(tmp_path, before)
+    _lose_power(tmp_path)
+    run(tmp_path, after)

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from headrace.app.hosted_partitions import ClusterRuntime, HostedPartitions
+from headrace.app.topic_ciphers import TopicCiphers
 from headrace.cluster import layout
+from headrace.cluster.data_keys import DataKeyMaker
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.sqlite import SqliteStore
 from headrace.cluster.store import DeleteKey, Put
@@ -27,6 +29,7 @@ from headrace.replication.partitions import PartitionTable
 from headrace.replication.readable import Role
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.disk import OsDisk
+from headrace.security.encryption.master_key import MasterKey, MasterKeys
 from headrace.storage.datadir import DataDir
 from headrace.storage.flusher import Flusher
 from headrace.storage.manager import LogManager
@@ -54,9 +57,12 @@ class Bench:
     def __init__(self, root: Path, store: SqliteStore) -> None:
         self.root = root
         self.store = store
-        self.metadata = Metadata(store, broker_settings({"broker.id": "1"}), Endpoint("h", 1), is_single_node=False)
+        settings, keys = broker_settings({"broker.id": "1"}), DataKeyMaker(MasterKeys(MasterKey(bytes(32))), lambda: 0)
+        self.metadata = Metadata(store, settings, Endpoint("h", 1), is_single_node=False, data_keys=keys)
         self.partitions = PartitionTable(lambda: self.metadata.image)
         self.fetching = Fetching()
+        self.ciphers = TopicCiphers(None)
+        """This broker lacks the master key that others have."""
         self.epoch = 0
         self.hosting: HostedPartitions
 
@@ -100,7 +106,7 @@ async def bench_in(root: Path) -> AsyncIterator[Bench]:
     cluster = ClusterRuntime(lambda: bench.epoch, bench.fetching, lambda _: None, clock)
     with ThreadPoolExecutor(2) as workers:
         hosting = bench.hosting = HostedPartitions(
-            bench.metadata, logs, bench.partitions, flusher, workers, cluster=cluster
+            bench.metadata, logs, bench.partitions, flusher, workers, cluster=cluster, ciphers=bench.ciphers
         )
         await hosting.open_all()
         bench.metadata.subscribe(hosting.image_changed)
@@ -224,6 +230,23 @@ def test_a_replica_that_a_reassignment_takes_away_goes_with_its_folder(tmp_path:
         assert bench.folders() == {"t-0", "strange-0"}
 
     run(tmp_path, strangers_stay)
+
+
+def test_a_topic_without_its_key_that_was_moved_away_is_no_problem_any_more(tmp_path: Path) -> None:
+    async def moved(bench: Bench) -> None:
+        await three_brokers(bench)
+        await bench.put_broker(OWN, BrokerState.ACTIVE)
+        encrypted = {"encryption.at.rest": "true"}
+        await bench.metadata.create_topic("t", assignment={0: [2, 1], 1: [2, 1]}, settings=encrypted)
+        assert bench.ciphers.locked_topics() == ["t"]
+        await bench.change(0, replicas=(OTHER, THIRD), isr=(OTHER, THIRD))
+        assert bench.ciphers.locked_topics() == ["t"]
+        await bench.change(1, replicas=(OTHER, THIRD), isr=(OTHER, THIRD))
+        assert bench.ciphers.locked_topics() == []
+        await bench.change(1, replicas=(OTHER, OWN, THIRD), adding=(OWN,))
+        assert bench.ciphers.locked_topics() == ["t"]
+
+    run(tmp_path, moved)
 
 
 def test_a_broker_that_stops_leaves_changes_to_the_next_start(tmp_path: Path) -> None:

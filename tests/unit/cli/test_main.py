@@ -1,6 +1,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -49,6 +50,7 @@ def test_help_teaches_by_example(command):
     assert f"headrace {command} " in run(*command.split(), "--help").stdout.partition("Example")[2]
 
 
+@cache
 def commands() -> "list[tuple[str, Any]]":
     """Every command that can be typed, by its words."""
 
@@ -85,7 +87,8 @@ def test_every_command_has_an_example_and_every_option_a_meaning(words, command)
 )
 def test_the_environment_names_the_broker_for_every_command(words, command):
     for each in command.params:
-        if "--bootstrap" in each.opts:
+        # Only a link is created and changed with the addresses of another cluster.
+        if ("--here" if words in ("link create", "link alter") else "--bootstrap") in each.opts:
             assert each.envvar == "HEADRACE_BOOTSTRAP"
 
 
@@ -119,6 +122,19 @@ CONNECTING = {
     "clients": ["list", "show c", "subscribe s", "unsubscribe s", "subscriptions"],
     "acl": ["add u --read t", "list", "remove u --yes", "explain u read t"],
     "quota": ["set --user u --produce 1", "list", "remove --user u", "top --once"],
+    "link": [
+        "create l --bootstrap h:1",
+        "alter l --no-groups",
+        "list",
+        "describe l",
+        "pause l",
+        "resume l",
+        "delete l",
+        "promote t",
+        "failover t",
+        "reverse l t --yes",
+    ],
+    "schedule": ["list", "run s", "remove s --yes"],
     "schema": [
         "register s x.avsc",
         "check s x.avsc",
@@ -213,6 +229,17 @@ def test_a_program_that_imports_headrace_finds_nothing_new_in_its_folder(code, t
 def test_what_the_client_commands_read_from_the_environment_does_not_keep_a_broker_from_starting():
     names = ("HEADRACE_BOOTSTRAP", "HEADRACE_HTTP", "HEADRACE_ACCESS_KEY", "HEADRACE_PIPELINES", "HEADRACE_CONFIG")
     load_settings(environment=dict.fromkeys(names, "x"))
+
+
+def test_a_command_loads_no_other_command():
+    code = (
+        "import atexit, sys; sys.argv = ['headrace', 'txn', '--help']; from headrace.cli.main import main\n"
+        "loaded = lambda: [m for m in sys.modules if m.startswith('headrace.cli.') and m.endswith('.commands')]\n"
+        "atexit.register(lambda: print(loaded())); main()"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert "abort" in result.stdout
+    assert result.stdout.splitlines()[-1] == "['headrace.cli.txn.commands']"
 
 
 def test_serve_does_not_load_what_only_client_commands_need():

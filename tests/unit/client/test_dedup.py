@@ -1,13 +1,17 @@
 import asyncio
 import sqlite3
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import pytest
+from pydantic import BaseModel
 
 from headrace.client.dedup import Claims, Deduplicator
-from headrace.client.message import Message
+from headrace.client.message import Header, Message
 from headrace.client.outgoing import Outgoing
 
 
@@ -36,6 +40,25 @@ def test_a_message_that_comes_again_gets_the_stored_result(once: Deduplicator) -
     assert calls == [1, 2]
 
 
+def test_values_for_the_schema_of_a_subject_keep_their_types(once: Deduplicator) -> None:
+    """Else a decimal would come back as text, which its schema does not take."""
+    noon = datetime(2026, 11, 18, 12, 0, 0, 123_456)
+    value = {
+        "price": Decimal("1.50"),
+        "id": UUID(int=7),
+        "days": [date(2026, 11, 18), noon, noon.replace(tzinfo=UTC), noon.time()],
+        "raw": b"\x00",
+    }
+
+    @once
+    def one(each: Message) -> Outgoing:
+        return Outgoing("invoices", value, key=UUID(int=3), schema="invoices-value", key_schema="invoices-key")
+
+    first, again = one(message(1)), one(message(1))
+    assert first == again
+    assert (again.payload, again.key) == (value, UUID(int=3))
+
+
 def test_results_to_publish_are_published_again(once: Deduplicator) -> None:
     @once
     def one(each: Message) -> Outgoing:
@@ -54,6 +77,34 @@ def test_results_to_publish_are_published_again(once: Deduplicator) -> None:
 
     assert [each.topic for each in many(message(2))] == ["a", "b"]
     assert many(message(2))[1].payload is None  # type: ignore[index]
+
+
+class Marked:
+    """A serializer that names its schema in a header."""
+
+    def encode(self, value: Any, headers: list[Header] | None = None, *, is_key: bool = False) -> bytes | None:
+        assert headers is not None
+        headers.append(("key" if is_key else "value", b"schema"))
+        return repr(value).encode()
+
+
+def test_results_with_schemas_are_stored(once: Deduplicator) -> None:
+    class Order(BaseModel):
+        id: int
+
+    @once
+    def by_serializer(each: Message) -> Outgoing:
+        return Outgoing("a", 5, key=7, headers={"h": "x"}, schema=Marked(), key_schema=Marked())
+
+    for found in (by_serializer(message(1)), by_serializer(message(1))):
+        assert (found.payload, found.key, found.schema, found.key_schema) == (b"5", b"7", None, None)
+        assert [tuple(each) for each in found.headers or ()] == [("h", b"x"), ("value", b"schema"), ("key", b"schema")]
+
+    @once
+    def by_name(each: Message) -> Outgoing:
+        return Outgoing("a", Order(id=1), schema="a-value")
+
+    assert (by_name(message(2)).payload, by_name(message(2)).schema) == ({"id": 1}, "a-value")
 
 
 def test_a_failure_is_not_remembered(once: Deduplicator) -> None:

@@ -39,7 +39,7 @@ def test_etcd_killed_and_started_again(own: EtcdProcess) -> None:
 
 def test_etcd_paused_answers_nothing_and_nobody_waits_for_ever(own: EtcdProcess) -> None:
     async def scenario() -> None:
-        async with opened(own.endpoint, timeout_s=5.0, connect_timeout_s=5.0) as store:
+        async with opened(own.endpoint, timeout_s=2.0, connect_timeout_s=2.0) as store:
             lease = await store.grant_lease(60_000)
             follower = Follower(store, (await store.snapshot()).revision)
             await put(store, "/before")

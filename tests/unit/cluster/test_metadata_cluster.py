@@ -412,3 +412,17 @@ def test_over_etcd_that_is_killed_paused_and_compacted() -> None:
 
     with EtcdProcess() as etcd:
         asyncio.run(asyncio.wait_for(scenario(etcd), 2 * WAIT_S))
+
+
+def test_the_default_of_min_insync_is_what_every_partition_can_have(tmp_path: Path) -> None:
+    """While partitions are reassigned to three replicas one by one, those that still have one are written to."""
+
+    async def scenario(everyone: list[Metadata], ways: list[WayToStore]) -> None:
+        topic = await everyone[0].create_topic("a", partitions=2, replication_factor=1)
+        three = replace(topic.partitions[0], replicas=(BrokerId(0), BrokerId(1), BrokerId(2)))
+        partly = replace(topic, partitions=(three, topic.partitions[1]))
+        wholly = replace(topic, partitions=(three, three))
+        assert everyone[0].topic_settings(partly).min_insync_replicas == 1
+        assert everyone[0].topic_settings(wholly).min_insync_replicas == 2
+
+    run(tmp_path, scenario, brokers=3)

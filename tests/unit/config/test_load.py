@@ -77,6 +77,7 @@ def test_variables_that_kubernetes_and_the_command_line_set_are_left_alone() -> 
         "HEADRACE_PORT_9092_TCP_ADDR": "10.0.0.1",
         "HEADRACE_CONFIG": "x.toml",
         "HEADRACE_BOOTSTRAP": "localhost:9092",
+        "HEADRACE_LINK_PASSWORD_EU": "secret",
     }
     assert load_settings(environment=environment) == BrokerSettings()
 
@@ -125,6 +126,7 @@ def test_every_topic_setting_has_a_broker_default_and_an_attribute() -> None:
     of_owners |= {
         f"{part}.{name}" for part in ("key", "value") for name in ("schema.validation", "subject.name.strategy")
     }
+    of_owners |= {name for name in rows if name.startswith("max.backlog.")}
     assert {row.name for row in TOPIC_DEFAULTS.values() if row.has_effect} == set(rows) - of_owners
     assert {row.attribute for row in rows.values()} == (set(TopicSettings.__dataclass_fields__) - {"queue"})
 

@@ -17,6 +17,9 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
 import headrace.kafka.handlers  # noqa: F401  (registers the handlers)
+from headrace.app.link_groups import LinkGroups
+from headrace.app.link_queues import LinkQueues
+from headrace.app.link_schemas import LinkSchemas
 from headrace.cluster.access import AccessControl
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.producer_ids import ProducerIds
@@ -24,6 +27,7 @@ from headrace.cluster.sqlite import SqliteStore
 from headrace.config.broker import broker_settings
 from headrace.groups.service import GroupService
 from headrace.kafka.audit_topic import AuditTopic
+from headrace.kafka.backlog_waits import BacklogWaits
 from headrace.kafka.departures import Departures
 from headrace.kafka.dispatch import APIS, Context, Peer, Raw
 from headrace.kafka.fetch_sessions import FetchSessions
@@ -31,6 +35,16 @@ from headrace.kafka.recompression import Recompressor
 from headrace.kafka.schema_checks import SchemaChecks
 from headrace.kafka.services import Services
 from headrace.kafka.share_sessions import ShareSessions
+from headrace.mirror.divergent_topic import DivergentTopics
+from headrace.mirror.figures import Figures, NothingCopied
+from headrace.mirror.group_setback import GroupSetback
+from headrace.mirror.link_audit import LinkAudit
+from headrace.mirror.link_task import LinkTasks
+from headrace.mirror.link_transport import LinkTransport
+from headrace.mirror.links import Links
+from headrace.mirror.reversals import Reversals
+from headrace.mirror.schema_sync import SchemaSync
+from headrace.mirror.sources import Sources
 from headrace.model.image import Endpoint
 from headrace.monitor.canary import Canary
 from headrace.monitor.clients.instances import ClientInstances
@@ -39,10 +53,11 @@ from headrace.monitor.pipelines.service import PipelineReports
 from headrace.protocol.codec import RequestHeader, write_response
 from headrace.queues.service import QueueService
 from headrace.replication.partitions import PartitionTable
-from headrace.runtime.clock import ManualClock
+from headrace.runtime.clock import Clock, ManualClock
 from headrace.runtime.deferred import Deferred
 from headrace.runtime.expiries import Expiries
 from headrace.schemas.service import RegistryService
+from headrace.security.audit.log import AuditLog
 from headrace.transactions.markers import MarkerWriter
 from headrace.transactions.service import TransactionService
 
@@ -167,6 +182,7 @@ def broker(data_dir: Path, **settings: str) -> Iterator[Harness]:
             workers=workers,
             recompressor=Recompressor(metadata, partitions, workers),
             schema_checks=SchemaChecks(metadata, partitions, registry.lookup, workers),
+            backlog_waits=BacklogWaits(metadata, partitions, clock),
             groups=groups,
             transactions=transactions,
             queues=queues,
@@ -177,6 +193,7 @@ def broker(data_dir: Path, **settings: str) -> Iterator[Harness]:
             canary=Canary(metadata, partitions, queues, clock, workers),
             pipelines=PipelineReports(metadata=metadata, partitions=partitions, clock=clock, workers=workers),
             registry=registry,
+            links=_links(metadata, partitions, clock, groups, queues, workers, registry),
             monitor=monitor,
             clients=ClientInstances(lambda: metadata.image.client_metrics),
             coordinators={0: groups.coordinator, 1: transactions.coordinator},
@@ -185,6 +202,28 @@ def broker(data_dir: Path, **settings: str) -> Iterator[Harness]:
             yield Harness(runner, services, store)
         finally:
             runner.run(stop())
+
+
+def _links(
+    metadata: Metadata,
+    partitions: PartitionTable,
+    clock: Clock,
+    groups: GroupService,
+    queues: QueueService,
+    workers: ThreadPoolExecutor,
+    registry: RegistryService,
+) -> Links:
+    sources = Sources(LinkTransport, Random(1), metadata.broker_id)
+    figures = Figures(metadata, partitions, NothingCopied(), None)
+    divergent = DivergentTopics(metadata, partitions, None)
+    setback = GroupSetback(metadata, LinkGroups(groups), partitions, None)
+    reversals = Reversals(
+        metadata, partitions, sources, divergent, setback, clock, workers, LinkQueues(queues, workers)
+    )
+    audit = LinkAudit(AuditLog(clock.wall_ms))
+    schemas = SchemaSync(metadata, sources, LinkSchemas(registry, audit), clock)
+    tasks = LinkTasks(metadata, sources, clock, audit)
+    return Links(metadata, figures, sources, tasks, clock, None, reversals, schemas)
 
 
 def hosted(topic: str, index: int, size_bytes: int) -> Any:

@@ -12,6 +12,7 @@ from headrace.config.broker import broker_settings
 from headrace.config.listeners import KafkaListener
 from headrace.kafka import connection as module
 from headrace.kafka.budget import RequestBudget
+from headrace.kafka.bulk_line import BulkLine
 from headrace.kafka.connection import Connection
 from headrace.kafka.connection_host import Admittance
 from headrace.kafka.dispatch import Peer, Raw, Route
@@ -77,6 +78,7 @@ class FakeHost:
         self.time_ms = 0.0
         self.now_ms: Callable[[], float] = lambda: self.time_ms
         self.now_s: Callable[[], float] = lambda: self.time_ms / 1000
+        self.line = BulkLine(self.now_ms)
 
     def opened(self, connection: Connection, transport: asyncio.Transport, listener: KafkaListener) -> Admittance:
         return Admittance(Peer("client", Endpoint("127.0.0.1", 1)), self.admitted_after_ms)

@@ -4,20 +4,24 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.audit_topic import AuditCall
 from headrace.kafka.dispatch import APIS, Context, Peer
-from headrace.model.errors import PeerUnavailable, UnknownQueue
+from headrace.model.errors import NotCoordinator, PeerUnavailable, UnknownQueue
 from headrace.model.image import Endpoint
+from headrace.model.queue_state import StateChangesPage, StatePosition
 from headrace.monitor.calls import AskGroup, AskTotals
 from headrace.monitor.snapshots import BrokerTotals
 from headrace.protocol.codec import RequestHeader
+from headrace.queues.api import QueueEdit
 from headrace.queues.remote import CountCall
 from headrace.replication.calls import call_name, encode_call, read_answer
-from headrace.replication.peers import BROKER_SOFTWARE
+from headrace.replication.link_calls import AskQueueState
+from headrace.replication.peers import BROKER_SOFTWARE, CLIENT_SOFTWARE
 from headrace.runtime.deferred import Deferred
 from tests.unit.kafka.harness import Harness
 from tests.unit.kafka.harness import broker as harness_of
@@ -86,8 +90,10 @@ def test_every_call_has_a_service_and_its_name_is_read_from_its_bytes(harness: H
     assert read_answer(answer.response_data, BrokerTotals).leaders == 0
 
 
-@pytest.mark.parametrize(("software", "is_told"), [(BROKER_SOFTWARE, True), ("headrace", False), ("x", False)])
-def test_it_is_told_to_brokers_only(harness: Harness, software: str, is_told: bool) -> None:
+@pytest.mark.parametrize(
+    ("software", "is_told"), [(BROKER_SOFTWARE, True), (CLIENT_SOFTWARE, True), ("headrace", False)]
+)
+def test_it_is_told_to_brokers_and_links_only(harness: Harness, software: str, is_told: bool) -> None:
     header, request = harness.received(
         API_VERSIONS,
         3,
@@ -95,3 +101,24 @@ def test_it_is_told_to_brokers_only(harness: Harness, software: str, is_told: bo
     )
     answer: Any = APIS[API_VERSIONS].handler(_context(header, harness, "unknown"), request)
     assert (ENVELOPE in {api.api_key for api in answer.api_keys}) is is_told
+
+
+@pytest.mark.parametrize("software", [f"{CLIENT_SOFTWARE} 1", "unknown"])
+def test_a_link_asks_for_the_state_of_a_queue_and_for_nothing_else(harness: Harness, software: str) -> None:
+    made = harness.run(harness.services.queues.create("jobs", QueueEdit()))
+    asked = AskQueueState("jobs", UUID(made.topic_id), StatePosition())
+    answer = envelope(harness, encode_call(asked), software)
+    with pytest.raises(NotCoordinator):  # The store of the state, which the harness does not start.
+        read_answer(answer.response_data, StateChangesPage)
+    for other in (
+        AskQueueState("none", UUID(made.topic_id), StatePosition()),
+        AskQueueState("jobs", uuid4(), StatePosition()),
+    ):
+        answer = envelope(harness, encode_call(other), software)
+        with pytest.raises(UnknownQueue):
+            read_answer(answer.response_data, StateChangesPage)
+    answer = envelope(harness, b"\x92\xadAskQueueState\xa4jobs", software)
+    with pytest.raises(PeerUnavailable, match="unknown here"):
+        read_answer(answer.response_data, StateChangesPage)
+    answer = envelope(harness, encode_call(CountCall("jobs")), software)
+    assert answer.error_code is ErrorCode.cluster_authorization_failed

@@ -4,6 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
+from weakref import ref
 
 import pytest
 from kio.index import load_response_schema
@@ -16,6 +17,7 @@ from headrace.model.ids import BrokerId, LeaderEpoch, PartitionIndex, TopicId, T
 from headrace.model.image import BrokerInfo, ClusterImage, Endpoint, PartitionState, TopicImage
 from headrace.protocol.codec import RequestHeader, response_header
 from headrace.protocol.produce_request import PartitionData, ProduceRequest
+from headrace.quotas.broker_quotas import BrokerQuotas
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
 from headrace.replication.partition import Partition
@@ -58,10 +60,12 @@ class Bench:
             partitions=self.table,
             recompressor=SimpleNamespace(is_needed=False),
             schema_checks=SimpleNamespace(is_needed=False),
+            backlog_waits=SimpleNamespace(is_needed=False),
             expiries=self.expiries,
             is_certain=lambda: self.is_certain,
             metadata=SimpleNamespace(image=self.image, broker_id=ONE),
             meter=None,
+            quotas=BrokerQuotas(),
         )
 
     def image_with(self, state: PartitionState) -> ClusterImage:
@@ -172,3 +176,18 @@ def test_acks_1_is_as_good_as_all_where_another_may_lead_already() -> None:
     assert answer.error is ErrorCode.none
     bench.lead(isr=(ONE,), partition_epoch=1)
     assert bench.produce(1).error is ErrorCode.none, "nobody else can have been elected"
+
+
+def test_a_request_that_is_refused_as_a_whole_is_freed_without_the_collector() -> None:
+    """Producers retry while the disk is nearly full: what they send must not pile up."""
+    bench = Bench()
+    bench.lead()
+    bench.services.quotas.disk.update(0, 1_000, slow_below_bytes=0, refuse_below_bytes=100)
+    records = memoryview(build_batch([Record(0, bench.clock.wall_ms(), None, b"value")]))
+    gone = ref(records)
+    request = ProduceRequest(None, 1, 1_000, [(NAME, [PartitionData(0, records)])])
+    header = RequestHeader(0, VERSION, 7, None, 0)
+    answer = Answer(produce(Context(header, Peer("c:1", Endpoint("seen", 1)), bench.services), request), header)
+    assert answer.error is ErrorCode.kafka_storage_error
+    del request, records
+    assert gone() is None

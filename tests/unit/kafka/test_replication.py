@@ -14,6 +14,7 @@ import pytest
 
 import headrace.kafka.handlers  # noqa: F401  (registers the handlers)
 from headrace.config.broker import BrokerSettings
+from headrace.kafka.cold_reads import ColdReads
 from headrace.kafka.dispatch import Context, Peer, Raw, route
 from headrace.kafka.fetch import Fetch
 from headrace.kafka.fetch_sessions import FetchSessions
@@ -156,6 +157,7 @@ async def pair(count: int, flush_policy: str = "os") -> AsyncIterator[Pair]:
             clock=SystemClock(),
             partitions=leader.table,
             workers=workers,
+            cold_reads=ColdReads(workers, 1),
             metadata=leader.host,
             settings=leader.host.settings,
             fetch_sessions=FetchSessions(10, iter(range(1, 100)).__next__),

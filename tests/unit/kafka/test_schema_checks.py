@@ -1,7 +1,9 @@
 """What becomes of a request that waits for the check by schemas: partitions change hands, or its turn does not come."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from threading import Event
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,12 +12,16 @@ import pytest
 
 from headrace.config.topic import topic_settings
 from headrace.kafka import schema_checks as module
+from headrace.kafka.handlers import produce as produce_module
 from headrace.kafka.schema_checks import SchemaChecks
 from headrace.model.errors import InvalidRecord, NotLeader, SchemasUnavailable
 from headrace.protocol.produce_request import PartitionData, ProduceRequest
 from headrace.records.builder import build_batch
 from headrace.records.compression import Codec
 from headrace.records.reader import Record
+
+IMAGE = SimpleNamespace(topics={"t": SimpleNamespace(settings={"value.schema.validation": "id"})})
+METADATA = cast(Any, SimpleNamespace(image=IMAGE))
 
 
 def place(index: int, *, is_leader: bool = True) -> SimpleNamespace:
@@ -30,7 +36,7 @@ def test_a_partition_that_is_led_only_after_the_check_is_not_written_unchecked()
     request = ProduceRequest(None, -1, 1000, [("t", [PartitionData(0, batch), PartitionData(1, batch)])])
 
     async def test(workers: ThreadPoolExecutor) -> None:
-        checks = SchemaChecks(cast(Any, None), cast(Any, table), cast(Any, None), workers)
+        checks = SchemaChecks(METADATA, cast(Any, table), cast(Any, None), workers)
         batches = checks.concerned(request)
         assert [each.partition.index for each in batches] == [0]
         waiting = asyncio.ensure_future(checks.refused(request, batches))
@@ -45,6 +51,51 @@ def test_a_partition_that_is_led_only_after_the_check_is_not_written_unchecked()
         asyncio.run(test(workers))
 
 
+@pytest.mark.parametrize("is_transactional", [False, True])
+def test_a_partition_that_is_led_only_after_another_wait_is_not_written_unchecked(
+    monkeypatch: pytest.MonkeyPatch, is_transactional: bool
+) -> None:
+    """Recompression and the coordinator of a transaction are waited for after the check."""
+    new = place(0, is_leader=False)
+    table = SimpleNamespace(get=lambda topic, index: new)
+    request = ProduceRequest(
+        "id" if is_transactional else None,
+        -1,
+        1000,
+        [("t", [PartitionData(0, memoryview(build_batch([Record(0, 1, None, b"text")])))])],
+    )
+
+    async def recompress(request: ProduceRequest) -> Any:
+        new.is_leader = True
+        return request, {}
+
+    @asynccontextmanager
+    async def joined(*_: Any, **__: Any) -> AsyncIterator[dict[Any, Any]]:
+        new.is_leader = True
+        yield {}
+
+    def append(_: Any, __: Any, refused: Any, ___: Any = None) -> Any:
+        return refused
+
+    monkeypatch.setattr(produce_module, "_produce", append)
+    monkeypatch.setattr(produce_module, "joined", joined)
+
+    async def test(workers: ThreadPoolExecutor) -> None:
+        services = SimpleNamespace(
+            schema_checks=SchemaChecks(METADATA, cast(Any, table), cast(Any, None), workers),
+            recompressor=SimpleNamespace(recompress=recompress),
+        )
+        ctx = cast(Any, SimpleNamespace(services=services, header=SimpleNamespace(api_version=12)))
+        if is_transactional:
+            refused = await produce_module._produce_when_joined(ctx, request, {}, None, ())
+        else:
+            refused = await produce_module._produce_recompressed(ctx, request, None, ())
+        assert {each: type(error) for each, error in cast(Any, refused).items()} == {("t", 0): NotLeader}
+
+    with ThreadPoolExecutor(1) as workers:
+        asyncio.run(test(workers))
+
+
 def test_a_batch_does_not_wait_for_its_turn_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAX_WAIT_S", 0.05)
     batch = memoryview(build_batch([Record(0, 1, None, b"text")], codec=Codec.GZIP))
@@ -53,7 +104,7 @@ def test_a_batch_does_not_wait_for_its_turn_without_end(monkeypatch: pytest.Monk
     goes_on = Event()
 
     async def test(workers: ThreadPoolExecutor) -> None:
-        checks = SchemaChecks(cast(Any, None), cast(Any, table), cast(Any, None), workers)
+        checks = SchemaChecks(METADATA, cast(Any, table), cast(Any, None), workers)
         first, second, third = checks.concerned(request)
         workers.submit(goes_on.wait)
         waiting = asyncio.ensure_future(checks.refused(request, [first, second, third]))

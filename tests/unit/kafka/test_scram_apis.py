@@ -87,6 +87,7 @@ def test_only_what_verifies_a_password_is_stored(harness: Harness) -> None:
         ({"iterations": 16385}, ErrorCode.unacceptable_credential),
         ({"salt": b""}, ErrorCode.unacceptable_credential),
         ({"salted_password": b"short"}, ErrorCode.unacceptable_credential),
+        ({"salted_password": b""}, ErrorCode.unacceptable_credential),
         ({"name": ""}, ErrorCode.unacceptable_credential),
         ({"mechanism": 0}, ErrorCode.unsupported_sasl_mechanism),
         ({"mechanism": 3}, ErrorCode.unsupported_sasl_mechanism),
@@ -101,6 +102,25 @@ def test_a_credential_that_is_not_acceptable_is_refused(
         "bob": ErrorCode.none,
     }
     assert set(describe(harness)) == {"bob"}
+
+
+def test_a_user_that_appears_twice_has_the_error_of_its_first_entry(harness: Harness) -> None:
+    """As Kafka, which looks at deletions first."""
+    outcomes = alter(
+        harness,
+        password("alice"),
+        password("bob", iterations=1),
+        password("bob"),
+        password("carol"),
+        password("carol", iterations=1),
+        deletions=[{"name": "alice", "mechanism": 1}],
+    )
+    assert outcomes == {
+        "alice": ErrorCode.resource_not_found,
+        "bob": ErrorCode.unacceptable_credential,
+        "carol": ErrorCode.duplicate_resource,
+    }
+    assert describe(harness) == {}
 
 
 def test_a_user_that_appears_twice_is_not_changed(harness: Harness) -> None:

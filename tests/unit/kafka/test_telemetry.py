@@ -57,6 +57,7 @@ def test_without_a_subscription_no_metrics_are_requested(harness: Harness) -> No
     assert answer.error_code is ErrorCode.none
     assert answer.client_instance_id is not None
     assert answer.requested_metrics == ()
+    assert answer.subscription_id == 0
     assert answer.push_interval.total_seconds() == 300
     assert ask(harness).client_instance_id != answer.client_instance_id
     assert ask(harness, answer.client_instance_id).error_code is ErrorCode.throttling_quota_exceeded

@@ -1,13 +1,20 @@
 """Requests that need permissions: APIs about topics, records and the cluster."""
 
 from collections.abc import Callable
+from uuid import UUID
 
 from headrace.kafka import permissions as p
 from headrace.kafka.config_entries import ConfigResourceType as ConfigType
+from headrace.model.errors import TopicNotAuthorized
+from headrace.model.queue_state import StatePosition
+from headrace.replication.calls import encode_call
+from headrace.replication.link_calls import AskQueueState
 from headrace.replication.peers import BROKER_SOFTWARE
 
 from .permission_case import CLUSTER_DENIED, TOPIC_DENIED, Case, Fields
 from .secured import GROUP, NEW_TOPIC, TOPIC, TRANSACTIONAL_ID, Secured
+
+_ASK_STATE = AskQueueState(TOPIC, UUID(int=1), StatePosition())
 
 
 def _topic(scene: Secured, version: int, ids_from: int) -> Fields:
@@ -267,6 +274,13 @@ TOPIC_AND_CLUSTER_CASES: list[Case] = [
         changes=True,
     ),
     Case(58, lambda scene, _: _as_broker(scene), (p.CLUSTER_ACTION,)),
+    Case(
+        58,
+        lambda *_: {"request_data": encode_call(_ASK_STATE), "client_host_address": b""},
+        (p.READ_TOPIC,),
+        "queue-state",
+        is_denied=lambda answer, _: TopicNotAuthorized.__name__.encode() in answer.response_data,
+    ),
     Case(
         60,
         lambda *_: {"endpoint_type": 1, "include_cluster_authorized_operations": True},

@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from headrace.protocol.codec import read_request, read_request_header
-from headrace.protocol.fetch_request import WantedByReplica, write_replica_fetch
+from headrace.protocol.fetch_request import WantedByReplica, write_link_fetch, write_replica_fetch
 from headrace.protocol.units import to_ms
 
 
@@ -46,3 +46,26 @@ def test_every_field_is_read_as_it_was_meant() -> None:
     ]
     assert read == [first, second, first]
     assert [(topic.topic_id, topic.partitions) for topic in request.forgotten_topics_data] == [(two, (1, 2, 3))]
+
+
+def test_a_link_fetches_as_a_consumer_that_reads_committed_records() -> None:
+    topic, part = UUID(int=9), WantedByReplica(3, 7, 2**40, 2, -1, 1 << 20)
+    frame = write_link_fetch(
+        78,
+        "link-eu",
+        max_wait_ms=500,
+        min_bytes=1,
+        max_bytes=10 << 20,
+        session_id=5,
+        session_epoch=6,
+        wanted={topic: [part]},
+        forgotten={topic: [1]},
+    )
+    header = read_request_header(frame, flexible=True)
+    assert (header.api_key, header.api_version, header.correlation_id, header.client_id) == (1, 13, 78, "link-eu")
+    request = read_request(frame, header)
+    assert (request.replica_id, request.isolation_level, request.rack_id) == (-1, 1, "")
+    assert (request.session_id, request.session_epoch) == (5, 6)
+    (wanted,) = request.topics[0].partitions
+    assert (wanted.partition, wanted.current_leader_epoch, wanted.fetch_offset) == (3, 7, 2**40)
+    assert [(each.topic_id, each.partitions) for each in request.forgotten_topics_data] == [(topic, (1,))]

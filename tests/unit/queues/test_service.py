@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -17,10 +18,15 @@ from headrace.model.errors import (
     QueueUnavailable,
     UnknownQueue,
 )
+from headrace.model.queue_state import StateChangesPage, StatePosition
 from headrace.model.queue_wire import Filter, OutgoingMessage
 from headrace.queues.api import QueueEdit, ReceiveOptions
+from headrace.queues.engine.stored import ACKED, LEASE
+from headrace.queues.state_store import ReadStateChanges
 from headrace.records.reader import Record
+from headrace.replication.calls import encode_call, read_answer
 from tests.unit.queues.brokers import QueueBroker
+from tests.waiting import until
 
 
 def test_a_queue_is_created_once_and_found(broker: QueueBroker) -> None:
@@ -315,3 +321,44 @@ def test_a_purge_that_is_asked_for_again_is_done_once(broker: QueueBroker) -> No
     broker.send(name, "a")
     broker.run(led.purge("this"))
     assert broker.bodies(name) == ["a"]
+
+
+def test_a_queue_without_receivers_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.queues.service._TRIM_EVERY_S", 0.02)
+    own = QueueBroker(tmp_path / "data")
+    try:
+        names = [own.create(idle_delete_ms="60000"), own.create(idle_delete_ms="60000"), own.create()]
+        for opened in own.queues.hosted():
+            monkeypatch.setattr(opened.hosted, "_asked_ms", opened.host.now_ms() - 60_001)
+        own.receive(names[0])
+
+        async def look() -> list[str]:
+            await asyncio.sleep(0)
+            return [info.name for info in own.queues.queues("queue-")]
+
+        until(lambda: own.run(look()) == [names[0], names[2]])
+        with pytest.raises(InvalidSettings, match="at least 60000"):
+            own.create(idle_delete_ms="100")
+    finally:
+        own.close()
+
+
+def test_another_broker_reads_what_changed_in_the_state_of_a_queue(broker: QueueBroker) -> None:
+    made = broker.run(broker.queues.create("watched", QueueEdit()))
+    broker.send("watched", "a", "b")
+    position = StatePosition()
+
+    def changes() -> StateChangesPage:
+        call = ReadStateChanges(f"{made.topic_id}:0:", position)
+        return read_answer(broker.run(broker.queues.serve(encode_call(call))), StateChangesPage)
+
+    (message,) = broker.receive("watched", 1)
+    first = changes()
+    assert (first.is_reset, first.is_last) == (True, True)
+    assert any(key.startswith(LEASE) for key, _ in first.entries)
+    position = first.position
+    assert not changes().entries
+    broker.run(broker.queues.acknowledge("watched", [message.receipt]))
+    second = changes()
+    assert not second.is_reset
+    assert {key[:1]: value is None for key, value in second.entries} == {ACKED: False, LEASE: True}

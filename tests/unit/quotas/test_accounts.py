@@ -2,6 +2,8 @@
 
 from headrace.model.quotas import MAX_NAME_CHARS, QuotaKind
 from headrace.quotas.accounts import QuotaAccount, QuotaAccounts, QuotaWindows
+from headrace.quotas.cluster_demand import ClusterDemand, DemandReport
+from headrace.quotas.shares import BrokerDemand
 
 PRODUCE, FETCH, REQUEST, MUTATION = QuotaKind.PRODUCE, QuotaKind.FETCH, QuotaKind.REQUEST, QuotaKind.MUTATION
 
@@ -107,3 +109,75 @@ def test_clients_beyond_the_bound_share_an_account() -> None:
     assert len(ours) == 2
     # Once the others were idle there is room again.
     assert opened(ours.client("alice", "e", 20_000).produce).name.client_id == "e"
+
+
+def shared_by(*others: int) -> ClusterDemand:
+    cluster = ClusterDemand()
+    cluster.set_others(others)
+    return cluster
+
+
+def test_a_quota_of_the_cluster_is_divided_from_the_first_request_on() -> None:
+    ours, cluster = accounts(), shared_by(2, 3)
+    ours.update({(("user", "alice"),): {PRODUCE: 3000, MUTATION: 3}})
+    ours.share_with(cluster, 0)
+    client = ours.client("alice", "a", 0)
+    account = opened(client.produce)
+    assert (account.limit, account.bound) == (3000, 1000)
+    assert account.record(10_000, 0) == 0  # the burst of ten seconds of the third
+    assert account.record(1000, 0) == 1000
+    assert opened(client.mutation).owed_ms(0) == 0
+    opened(client.mutation).record(12, 0)
+    assert opened(client.mutation).owed_ms(0) == 1000
+    # The others do not use it: this broker has all of it, and what it owes is paid sooner.
+    for other in (2, 3):
+        cluster.report(other, DemandReport({}, True, 0))
+    ours.divide(account, 100)
+    assert account.part == 1.0
+    assert account.record(0, 100) == 300
+    # One of them has clients that are delayed, too.
+    busy = {(PRODUCE, account.name): BrokerDemand(100, True)}
+    cluster.report(2, DemandReport(busy, True, 1000))
+    ours.divide(account, 1000)
+    assert account.part == 0.5
+    # Nothing is heard any more.
+    ours.divide(account, 9000)
+    assert round(3 * (account.part or 0), 6) == 1
+
+
+def test_a_change_of_scope_counts_what_was_used_before() -> None:
+    ours, cluster = accounts(), shared_by(2)
+    ours.update({(("user", "alice"),): {PRODUCE: 1000}})
+    account = opened(ours.client("alice", "a", 0).produce)
+    assert account.record(10_000, 0) == 0
+    ours.share_with(cluster, 0)
+    assert account.record(500, 0) == 1000
+    ours.share_with(None, 0)
+    assert account.record(0, 0) == 500
+    assert ours.client("alice", "a", 0).produce is account
+
+
+def test_what_is_taken_back_and_the_longest_delay_are_the_same_with_a_share() -> None:
+    ours = accounts()
+    ours.update({(("user", "alice"),): {FETCH: 2000, REQUEST: 1}})
+    ours.share_with(shared_by(2), 0)
+    client = ours.client("alice", "a", 0)
+    fetch = opened(client.fetch)
+    assert fetch.room(0) == 10_000
+    assert fetch.record(11_000, 0) == 1000
+    fetch.take_back(11_000, 0)
+    assert fetch.room(0) == 10_000
+    assert opened(client.request).record(1000, 0) == 1000
+
+
+def test_clients_without_an_account_of_their_own_have_an_equal_part() -> None:
+    ours = accounts(max_accounts=1)
+    ours.update({(("client-id", None),): {PRODUCE: 900}})
+    ours.share_with(shared_by(2, 3), 0)
+    assert opened(ours.client("alice", "a", 0).produce).bound == 300
+    shared = opened(ours.client("alice", "b", 0).produce)
+    assert shared is opened(ours.client("alice", "c", 0).produce)
+    ours.divide(shared, 0)
+    assert round(shared.bound, 6) == 300
+    assert shared.record(4000, 0) > 0
+    assert [key for key, _ in ours.demands(0)] == []

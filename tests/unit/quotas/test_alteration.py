@@ -48,6 +48,7 @@ def test_entities_that_are_refused(pairs: list[tuple[str, str | None]], why: str
         (ALICE, "producer_byte_rate", 0.0, "greater than 0"),
         (ALICE, "producer_byte_rate", -1.0, "greater than 0"),
         (ALICE, "request_percentage", float("nan"), "greater than 0"),
+        (ALICE, "request_percentage", float("inf"), "finite"),
         (ALICE, "consumer_byte_rate", 1.5, "whole number"),
         (ALICE, "producer_byte_rate", 1e19, "not be greater than 9223372036854775807"),
         ((("ip", None),), "connection_creation_rate", 2.0**31, "not be greater than 2147483647"),

@@ -71,3 +71,8 @@ def test_addresses() -> None:
     assert table.limits_addresses
     assert not table.limits_clients
     assert QuotaTable({(("ip", "10.0.0.1"),): {rate: 5}}).connections_per_s("10.0.0.2") is None
+
+
+def test_an_address_of_ipv4_may_be_written_as_one_of_ipv6() -> None:
+    table = QuotaTable({(("ip", "::ffff:10.0.0.1"),): {QuotaKind.CONNECTION: 5}})
+    assert table.connections_per_s("10.0.0.1") == 5

@@ -16,6 +16,20 @@ from headrace.security.subject import Subject
 CLUSTER = (ResourceType.CLUSTER, "kafka-cluster")
 
 
+def _asked(request: RegistryRequest) -> list[tuple[ResourceType, str]]:
+    """What the permission is asked for."""
+    asked: list[tuple[ResourceType, str]] = []
+
+    def allows(_: str, __: str, ___: object, kind: ResourceType, name: str) -> bool:
+        asked.append((kind, name))
+        return True
+
+    security = SimpleNamespace(authorizer=SimpleNamespace(allows=allows), permitted=Counter(), audit=None)
+    door = RegistryDoor(cast(Any, None), cast(Any, security), cast(Any, None), is_insecure=lambda: False)
+    door._check(find_operation(request), request, Subject(principal="User:bob"))
+    return asked
+
+
 @pytest.mark.parametrize(
     ("subject", "resource"),
     [
@@ -29,16 +43,17 @@ CLUSTER = (ResourceType.CLUSTER, "kafka-cluster")
 def test_settings_of_a_context_need_the_permission_on_the_cluster(
     subject: str, resource: tuple[ResourceType, str]
 ) -> None:
-    asked: list[tuple[ResourceType, str]] = []
-
-    def allows(_: str, __: str, ___: object, kind: ResourceType, name: str) -> bool:
-        asked.append((kind, name))
-        return True
-
-    security = SimpleNamespace(authorizer=SimpleNamespace(allows=allows), permitted=Counter(), audit=None)
-    door = RegistryDoor(cast(Any, None), cast(Any, security), cast(Any, None), is_insecure=lambda: False)
-    request = RegistryRequest("PUT", ("config", subject))
-    door._check(find_operation(request), request, Subject(principal="User:bob"))
-    assert asked == [resource]
+    assert _asked(RegistryRequest("PUT", ("config", subject))) == [resource]
     found = ALTER_SUBJECT.resource({"subject": subject})
     assert (found.resource_type, found.name) == resource
+
+
+@pytest.mark.parametrize(
+    ("mode", "resource"),
+    [("READONLY", (ResourceType.TOPIC, "orders")), ("IMPORT", CLUSTER), ("import", CLUSTER), ("FORWARD", CLUSTER)],
+)
+def test_imports_choose_ids_and_need_the_permission_on_the_cluster(
+    mode: str, resource: tuple[ResourceType, str]
+) -> None:
+    body = f'{{"mode":"{mode}"}}'.encode()
+    assert _asked(RegistryRequest("PUT", ("mode", "orders-value"), body=body)) == [resource]

@@ -56,6 +56,8 @@ class FakeLeader:
         self.answers: list[list[int]] = []
         """The partitions in each answer."""
         self.channels: list[FakeChannel] = []
+        self.timeouts_s: list[float] = []
+        """Of the requests, with those that negotiate versions."""
         self.is_away = False
         self.changed = asyncio.Event()
         """Set when a log grew, or a newer request ends a wait."""
@@ -162,6 +164,7 @@ class FakeChannel:
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def exchange(self, request: SentRequest, body: bytes, timeout_s: float) -> ResponseFrame:
+        self._leader.timeouts_s.append(timeout_s)
         before, self._last = self._last, asyncio.ensure_future(self._leader.answer(body))
         mine = self._last
         for task in (before, mine):

@@ -287,3 +287,16 @@ def test_replicas_that_are_being_added_keep_to_their_rate() -> None:
             assert asyncio.get_running_loop().time() - began >= 0.24, "a second's worth at once, then 20 kB/s"
 
     run(scenario)
+
+
+def test_a_rate_that_is_raised_holds_for_replicas_that_wait_already() -> None:
+    async def scenario() -> None:
+        async with following(follower_replication_throttled_rate=1, replica_fetch_max_bytes=1_000) as setup:
+            leader, (added,) = setup.leader, setup.partitions
+            leader.append(0, b"z" * 3_000)
+            setup.fetchers.follow(added, LEADER, is_throttled=True)
+            await added.until(lambda: len(added.log) == 1_000)
+            setup.host.settings = Host(replica_fetch_wait_max_ms=20_000).settings
+            await leader.until(lambda: leader.acknowledged.get(0) == 3_000)
+
+    run(scenario)

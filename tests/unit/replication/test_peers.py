@@ -211,6 +211,23 @@ def test_a_broker_that_is_away_is_unavailable_until_it_is_back() -> None:
     run(scenario())
 
 
+def test_brokers_of_another_cluster_are_called_so(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with FakeBroker(echo) as broker:
+            cluster = Cluster(broker.endpoint)
+            address = BrokerId(-2)
+            peers = Peers(TcpTransport(1 << 20), cluster, Random(7), client_id="link-eu")
+            schema = request_schema(FIND_COORDINATOR, 0)
+            with pytest.raises(PeerUnavailable, match=r"broker \d of the source of link-eu .* Kafka 3\.1"):
+                await peers.call(OTHER, make(schema.FindCoordinatorRequest, key="g"))
+            with pytest.raises(PeerUnavailable, match="an address of link-eu does not belong"):
+                await peers.call(address, list_groups())
+            await peers.close()
+
+    run(scenario())
+    assert "an address of link-eu cannot be reached" in caplog.text
+
+
 class JumpingLoop(asyncio.SelectorEventLoop):
     """Its clock can be put forward."""
 

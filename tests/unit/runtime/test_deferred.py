@@ -63,3 +63,27 @@ def test_a_value_is_freed_once_it_is_handed_over() -> None:
             deferred.then(lambda _, holder=holder: None)  # type: ignore[misc]
         del value
         assert gone() is None
+
+
+def test_what_has_waited_is_freed_when_its_deferred_is_resolved() -> None:
+    """A fetch holds its answer, which can hurry it."""
+
+    class Waiting:
+        def __init__(self) -> None:
+            self.answer: Deferred[int] = Deferred(hurry=self.finish)
+
+        def finish(self) -> None:
+            self.answer.resolve(1)
+
+    for is_late in (False, True):
+        got: list[int] = []
+        waiting = Waiting()
+        gone, answer = ref(waiting), waiting.answer
+        if is_late:
+            answer.then(got.append)
+        answer.hurry()
+        if not is_late:
+            answer.then(got.append)
+        del waiting, answer
+        assert gone() is None
+        assert got == [1]

@@ -5,15 +5,17 @@ import contextlib
 import json
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
 
 import pytest
 
 from headrace.coordinator.machine import InternalRecord
 from headrace.schemas.check_process import CheckProcess
-from headrace.schemas.checker import SMALL_BYTES, SchemaChecker
-from headrace.schemas.checks import CompareCheck, ParseCheck, SchemaText
+from headrace.schemas.checker import MAX_WAITING_OF_ONE, SMALL_BYTES, CheckedSchema, SchemaChecker
+from headrace.schemas.checks import CheckResult, CompareCheck, ParseCheck, SchemaCheck, SchemaText
 from headrace.schemas.errors import InvalidSchema, RegistryBusy, SchemaTooComplex
 from headrace.schemas.machine import SchemaMachine, SubjectState
 from headrace.schemas.stored import SchemaReference, StoredSchema, schema_record
@@ -68,15 +70,22 @@ def test_hostile_schemas_of_the_largest_size_are_answered(name: str, process: Ch
     assert _compared(process, HostilePair("AVRO", '"int"', '"int"')) == "", "the process is there for others"
 
 
+@pytest.mark.parametrize("name", ["many properties", "many properties of 2020-12"])
+def test_large_documents_of_every_draft_are_checked_in_time(name: str, process: CheckProcess) -> None:
+    assert "long" not in _compared(process, HOSTILE[name](400_000))
+
+
 def test_a_check_that_takes_too_long_is_ended(process: CheckProcess) -> None:
-    assert "takes too long" in _compared(process, HOSTILE["many properties of 2020-12"](400_000))
+    assert "takes too long" in _compared(process, HOSTILE["matching"](1_000_000))
     assert _compared(process, HostilePair("AVRO", '"int"', '"int"')) == ""
 
 
-def test_a_process_that_does_not_answer_is_killed() -> None:
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("size", [10, 1_000_000], ids=["answer", "read more than a pipe takes"])
+def test_a_process_that_does_not_answer_is_killed(size: int) -> None:
     stuck = CheckProcess(answer_limit_s=0.2, command=(sys.executable, "-c", "import time; time.sleep(600)"))
     with pytest.raises(SchemaTooComplex):
-        stuck.run(ParseCheck(SchemaText("AVRO", '"int"')))
+        stuck.run(ParseCheck(SchemaText("AVRO", '"int"' + " " * size)))
     assert stuck._process is None
     stuck.close()
 
@@ -88,6 +97,40 @@ def test_a_process_that_cannot_be_started_says_nothing_about_the_schema() -> Non
     for process in (missing, closed):
         with pytest.raises(RegistryBusy, match="try again"):
             process.run(ParseCheck(SchemaText("AVRO", '"int"')))
+
+
+def test_one_who_has_many_large_schemas_checked_does_not_make_others_wait() -> None:
+    class Slow(CheckProcess):
+        done: ClassVar[list[str]] = []
+        goes_on = threading.Event()
+
+        def run(self, check: SchemaCheck) -> CheckResult:
+            assert isinstance(check, ParseCheck)
+            assert self.goes_on.wait(30)
+            self.done.append(check.schema.text[:1])
+            return CheckResult(("", ""))
+
+    async def test(workers: ThreadPoolExecutor) -> None:
+        checker, machine = SchemaChecker(workers, Slow()), SchemaMachine()
+
+        def parse(owner: str) -> "asyncio.Task[CheckedSchema]":
+            schema = StoredSchema("s", 1, 1, owner + " " * SMALL_BYTES)
+            return asyncio.ensure_future(checker.of(owner).parse(machine, schema, is_new=True))
+
+        first = [parse("a") for _ in range(MAX_WAITING_OF_ONE + 1)]
+        await asyncio.sleep(0)
+        tasks = [*first, parse("b"), parse("c")]
+        await asyncio.sleep(0)
+        with pytest.raises(RegistryBusy):
+            await parse("a")
+        tasks[3].cancel()
+        Slow.goes_on.set()
+        await asyncio.wait(tasks)
+        assert Slow.done[:4] == ["a", "a", "b", "c"]
+        assert len(Slow.done) == len(tasks) - 1
+
+    with ThreadPoolExecutor(1) as workers:
+        asyncio.run(test(workers))
 
 
 def test_a_process_that_dies_is_started_again(process: CheckProcess) -> None:

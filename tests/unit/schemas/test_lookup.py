@@ -26,6 +26,7 @@ class Leader:
         self.registry = Registry()
         self.clock = ManualClock()
         self.is_down = False
+        self.is_broken = False
         self.memberships: list[list[Membership]] = []
         self.texts: list[IdOrGuid] = []
         self.lookup = SchemaLookup(self.clock, self._memberships, self._schema)
@@ -33,6 +34,8 @@ class Leader:
     async def _memberships(self, wanted: Sequence[Membership]) -> list[bool]:
         self.memberships.append([*wanted])
         await asyncio.sleep(0)
+        if self.is_broken:
+            raise KeyError("a defect")
         if self.is_down:
             raise CoordinatorNotAvailable("no leader")
         return [self.registry.machine.belongs(*each) for each in wanted]
@@ -40,6 +43,8 @@ class Leader:
     async def _schema(self, key: IdOrGuid) -> ResolvedSchema | None:
         self.texts.append(key)
         await asyncio.sleep(0)
+        if self.is_broken:
+            raise KeyError("a defect")
         if self.is_down:
             raise CoordinatorNotAvailable("no leader")
         return resolve(self.registry.machine, key)
@@ -168,6 +173,22 @@ def test_a_leader_that_does_not_answer_is_waited_for_no_longer(leader: Leader, m
         await silent.stop()
 
     run(work())
+
+
+def test_an_unexpected_error_is_an_answer_and_the_next_question_is_asked(leader: Leader) -> None:
+    number = leader.registry.register("a", "1").id
+    leader.is_broken = True
+
+    async def test() -> None:
+        for _ in range(2):
+            with pytest.raises(SchemasUnavailable, match="a defect"):
+                await asyncio.wait_for(leader.lookup.belongs(number, "a"), 1)
+        with pytest.raises(SchemasUnavailable, match="a defect"):
+            await leader.lookup.schema(number)
+        leader.is_broken = False
+        assert await leader.lookup.belongs(number, "a")
+
+    run(test())
 
 
 def test_a_schema_is_cached_for_ever_with_what_it_refers_to(leader: Leader) -> None:

@@ -16,9 +16,12 @@ from headrace.schemas.payload.errors import InvalidPayload
 from headrace.schemas.payload.frames import FIRST_MESSAGE, MessageIndexes
 from headrace.schemas.record_rules import (
     MAX_PROBLEMS,
+    MAX_RECORDS,
     MAX_USED,
+    MAX_VALUE_BYTES,
     PAYLOAD_CPU_S,
     SchemaRule,
+    check_count,
     record_name,
     record_problems,
     rules_of,
@@ -86,6 +89,21 @@ def test_checking_payloads_ends_when_its_time_is_over() -> None:
     checked: dict[Any, Any] = {1: codec}
     problems = record_problems(data, header, rule(value_schema_validation="payload"), {}, checked, lambda: next(clock))
     assert problems == [(9, "checking the batch takes longer than 5 s: send smaller batches")]
+
+
+def test_a_value_that_takes_too_long_to_check_is_refused() -> None:
+    codec = codec_of(parse_any("AVRO", '"bytes"'))
+    data, header = section(b"\0\0\0\0\1" + bytes(MAX_VALUE_BYTES + 1))
+    checked: dict[Any, Any] = {1: codec}
+    problems = record_problems(data, header, rule(value_schema_validation="payload"), {}, checked, lambda: 0.0)
+    assert problems == [(0, f"value: it has {MAX_VALUE_BYTES + 1} bytes; up to {MAX_VALUE_BYTES} are checked")]
+
+
+def test_a_batch_of_too_many_records_is_not_read() -> None:
+    _, header = section(b"a")
+    check_count(header._replace(record_count=MAX_RECORDS))
+    with pytest.raises(InvalidRecord, match="send at most"):
+        check_count(header._replace(record_count=MAX_RECORDS + 1))
 
 
 def test_of_many_records_that_do_not_fit_only_so_many_are_looked_at() -> None:

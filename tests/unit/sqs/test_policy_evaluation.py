@@ -303,8 +303,8 @@ def test_a_text_that_is_no_policy_denies_everything(text: str) -> None:
     [
         {"Principal": None},
         {"NotPrincipal": "*"},
-        {"Resource": None},
         {"Resource": "work"},
+        {"Resource": []},
         {"Resource": "arn:aws:sqs:us-east-1"},
         {"NotResource": "*"},
         {"NotAction": "sqs:SendMessage"},
@@ -315,6 +315,11 @@ def test_statements_that_are_refused(more: dict[str, Any]) -> None:
     assert problem_with(policy(statement(**more))) is not None
     assert ask(policy(statement(**more))) is SILENT
     assert ask(policy(statement("Deny", **more))) is DENIED
+
+
+def test_a_statement_without_a_resource_is_about_its_queue() -> None:
+    assert applies(Resource=None) == MATCH
+    assert applies(Resource=None, Action="sqs:DeleteMessage") == MISS
 
 
 def test_variables_in_resources() -> None:

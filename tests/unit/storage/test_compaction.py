@@ -7,6 +7,7 @@ import pytest
 from headrace.records.batch import DELETE_HORIZON, check_batch
 from headrace.records.builder import build_batch
 from headrace.records.compression import Codec
+from headrace.records.markers import build_reset_marker
 from headrace.records.reader import Record, iter_records
 from headrace.storage.aborted import AbortedTransactions
 from headrace.storage.compaction import Compactor, OffsetMap, SegmentView, clean_range, fits_behind
@@ -55,6 +56,13 @@ def test_replaced_records_go_and_the_others_stay_where_they_are(codec: Codec) ->
     assert contents(work.compact(old, check_batch(old))) == [(2, b"a", b"2")]
     assert work.compact(new, check_batch(new)) is new
     assert (work.records_read, work.records_retained) == (5, 3)
+
+
+def test_a_reset_marker_stays() -> None:
+    marker = build_reset_marker(NOW)
+    data = batch_of(1, (b"a", b"1"))
+    for now_ms in (NOW, NOW + 2 * DAY):
+        assert compactor(map_of(data), now_ms).compact(marker, check_batch(marker)) is marker
 
 
 def test_a_batch_without_survivors_goes() -> None:

@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from headrace.model.errors import StorageFailed
+from headrace.model.ids import PartitionIndex, TopicName, TopicPartition
 from headrace.storage.flusher import Flusher
 from headrace.storage.log import Log
 from headrace.storage.ticket import FlushTicket
 from headrace.testing.disks import ModelDisk
 from headrace.testing.logs import SMALL, LogBench
+
+OFFSETS = TopicPartition(TopicName("__consumer_offsets"), PartitionIndex(7))
 
 
 class Gate:
@@ -98,6 +101,29 @@ def test_logs_are_synced_side_by_side() -> None:
         assert await asyncio.to_thread(gate.all_began.wait, 60)
         gate.open.set()
         await asyncio.gather(*(flushed_to(bench.log, 1) for bench in benches))
+        await flusher.stop()
+
+    run(test)
+
+
+def test_others_see_whether_any_sync_is_in_progress() -> None:
+    async def test() -> None:
+        gates, benches = [Gate(), Gate()], [LogBench(ModelDisk()) for _ in range(2)]
+        flusher = Flusher(threads=2)
+        assert flusher.between_syncs.is_set()
+        for gate, bench in zip(gates, benches, strict=True):
+            bench.disk.hook = gate  # type: ignore[attr-defined]
+            bench.append(b"x")
+            flusher.appended(bench.log)
+            await begun(gate)
+            assert not flusher.between_syncs.is_set()
+        gates[0].open.set()
+        await flushed_to(benches[0].log, 1)
+        assert not flusher.between_syncs.is_set(), "the other log is being synced"
+        gates[1].open.set()
+        await flushed_to(benches[1].log, 1)
+        await flusher.settled()
+        assert flusher.between_syncs.is_set()
         await flusher.stop()
 
     run(test)
@@ -285,5 +311,28 @@ def test_a_log_deleted_during_its_sync_writes_nothing_into_the_folder_of_the_nex
         gate.open.set()
         await flusher.stop()
         assert disk.files(bench.folder) == {}
+
+    run(test)
+
+
+def test_the_log_of_an_internal_topic_does_not_wait_for_those_of_producers() -> None:
+    async def test() -> None:
+        gate = Gate(expected=2)
+        produced = [LogBench(ModelDisk()) for _ in range(4)]
+        offsets = LogBench(ModelDisk(), partition=OFFSETS)
+        flusher = Flusher(threads=2)
+        for bench in produced:
+            bench.disk.hook = gate  # type: ignore[attr-defined]
+            bench.append(b"x")
+            flusher.appended(bench.log)
+        assert await asyncio.to_thread(gate.all_began.wait, 60)
+        # Each thread for all logs waits for a slow disk.
+        offsets.append(b"x")
+        flusher.appended(offsets.log)
+        await flushed_to(offsets.log, 1)
+        assert not any(bench.log.flushed_offset for bench in produced)
+        gate.open.set()
+        await asyncio.gather(*(flushed_to(bench.log, 1) for bench in produced))
+        await flusher.stop()
 
     run(test)

@@ -256,6 +256,10 @@ def test_a_file_that_cannot_be_removed_does_not_end_the_work_in_the_background(
         log.append(BATCH, HEADER, 0)
         log.roll()
         log.remove_segments_below(1)
+        ticket = log.begin_flush()
+        assert ticket is not None
+        ticket.sync()
+        log.complete_flush(ticket)
         written = asyncio.Event()
         loop = asyncio.get_running_loop()
 

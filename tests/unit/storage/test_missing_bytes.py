@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.config.topic import TopicSettings
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
 from headrace.storage.cleaner import Cleaner
@@ -184,3 +185,91 @@ def test_a_follower_leaves_no_gap_between_segments_where_its_leader_has_one_betw
     again = bench.reopen()
     assert offsets_of(again) == [0, 7]
     assert again.log.damaged_from is None
+
+
+def after_reboot(bench: LogBench, settings: TopicSettings | None = None) -> LogBench:
+    """The log after the machine was restarted, with what its disk has now."""
+    disk = bench.disk
+    assert isinstance(disk, ModelDisk)
+    again = disk.after_process_kill()
+    again.boots += 1
+    return LogBench(again, settings or bench.settings, is_replicated=bench.is_replicated)
+
+
+def test_after_a_power_failure_the_only_replica_ends_where_unsynced_bytes_are_missing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its producer got no answer for any of it, and sends all of it again: it must not find its later batches."""
+    bench = bench_with_segments(is_replicated=False)
+    lose_end(bench, 0, LOST)
+    again = after_reboot(bench)
+    assert offsets_of(again) == list(range(LOST))
+    assert again.log.damaged_from is None, "nothing that was acknowledged is lost"
+    assert "nothing from there on was acknowledged" in caplog.text
+    assert names_of(again, ".corrupt") == [path_of(again, 8).name + ".corrupt", path_of(again, 16).name + ".corrupt"]
+    assert again.append(b"5", producer=1, sequence=LOST).base_offset == LOST
+    assert offsets_of(again.reopen()) == list(range(LOST + 1))
+
+
+def test_a_page_that_is_missing_in_the_middle_of_a_file_ends_the_log_as_well() -> None:
+    bench = bench_with_segments(is_replicated=False)
+    disk = bench.disk
+    assert isinstance(disk, ModelDisk)
+    position = next(at for at, header in bench.log.segments[1].headers() if header.base_offset == 10)
+    disk.damage(path_of(bench, 8), position, bytes(70))
+    again = after_reboot(bench)
+    assert offsets_of(again) == list(range(10))
+    assert again.log.damaged_from is None
+    assert path_of(again, 8).name + ".corrupt" in names_of(again, ".corrupt")
+    assert again.append(b"10", producer=1, sequence=10).base_offset == 10
+
+
+def test_flipped_bits_leave_a_gap_after_a_power_failure_too() -> None:
+    """They were written: what comes after them may have been acknowledged."""
+    bench = bench_with_segments(is_replicated=False)
+    disk = bench.disk
+    assert isinstance(disk, ModelDisk)
+    position = next(at for at, header in bench.log.segments[1].headers() if header.base_offset == 10)
+    disk.damage(path_of(bench, 8), position + 62, b"!!")
+    again = after_reboot(bench)
+    assert offsets_of(again) == [*range(10), *range(11, 20)]
+    assert again.log.damaged_from == 10
+
+
+def test_what_was_synced_stays_after_a_power_failure_whatever_is_damaged() -> None:
+    """Below the recovery point nothing can be unsynced: that is damage, and leaves a gap."""
+    bench = bench_with_segments(is_replicated=False)
+    bench.flush()
+    bench.manager.write_checkpoints()
+    lose_end(bench, 0, LOST)
+    again = after_reboot(bench)
+    assert offsets_of(again) == [0, 1, 2, 3, 4, *range(8, 20)]
+
+
+def test_what_the_page_cache_had_was_acknowledged_with_flush_policy_os() -> None:
+    bench = bench_with_segments(is_replicated=False)
+    lose_end(bench, 0, LOST)
+    again = after_reboot(bench, replace(bench.settings, flush_policy="os"))
+    assert offsets_of(again) == [0, 1, 2, 3, 4, *range(8, 20)]
+    assert again.log.damaged_from == LOST
+
+
+def test_an_end_after_a_power_failure_may_be_interrupted_anywhere() -> None:
+    bench = bench_with_segments(is_replicated=False)
+    bench.flush()
+    lose_end(bench, 1, 12)
+    disk = bench.disk
+    assert isinstance(disk, ModelDisk)
+    disk = disk.after_process_kill()
+    disk.boots += 1
+    steps = len(bench.reopen(disk.after_process_kill()).disk.steps)  # type: ignore[attr-defined]
+    for number in range(1, steps + 1):
+        stopped = disk.after_process_kill()
+        stopped.hook = stop_at(number)
+        with pytest.raises(PowerLoss):
+            bench.reopen(stopped)
+        for left in (stopped.after_process_kill(), stopped.after_power_loss()):
+            again = bench.reopen(left)
+            assert offsets_of(again) == list(range(12))
+            assert again.log.damaged_from is None
+            assert path_of(again, 16).name + ".corrupt" in names_of(again, ".corrupt")

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -35,9 +36,38 @@ def commands(*arguments: str) -> str:
     ],
 )
 def test_each_command_installs_what_it_needs(arguments: list[str], extras: str) -> None:
-    assert re.findall(r"-m tools\.install --venv \.venv  --extras (\S*)$", commands(*arguments), re.MULTILINE) == [
-        extras
-    ]
+    found = re.findall(r"-m tools\.install --venv \.venv  --extras (\S*)$", commands(*arguments), re.MULTILINE)
+    assert set(found) == {extras}
+
+
+@pytest.mark.parametrize(
+    ("failing", "last"),
+    [
+        ((), "all is well"),
+        (("mypy",), "FAILED: lint (see above)"),
+        (("python",), "FAILED: unit (see above)"),
+        (("ruff", "python"), "FAILED: unit lint (see above)"),
+    ],
+)
+def test_the_last_lines_of_make_test_say_what_failed(tmp_path: Path, failing: tuple[str, ...], last: str) -> None:
+    for name in ("python", "ruff", "mypy", "lint-imports"):
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\necho {name} has run\nexit {int(name in failing)}\n")
+        program.chmod(0o755)
+    (tmp_path / "lint-imports").write_text("#!/bin/sh\necho all is well\n")
+    done = subprocess.run(
+        ["make", "test", "INSTALL=@true", "PACKAGES=", f"BIN={tmp_path}"],
+        cwd=ROOT,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.splitlines()[-1] == last
+    assert (done.returncode != 0) is bool(failing)
+    assert "python has run" in done.stdout
 
 
 def test_a_python_that_is_named_replaces_that_of_the_environment() -> None:

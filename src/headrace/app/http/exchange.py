@@ -64,7 +64,11 @@ class ExchangeConnection(Protocol):
     def response_complete(self) -> None:
         """Close the connection, or start the next request."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the connection once the client has read what was written."""
+
+    def abort(self) -> None:
+        """Close the connection at once."""
 
     def date_header(self) -> tuple[bytes, bytes]: ...
 
@@ -129,7 +133,8 @@ class HttpExchange:
     async def run(self, app: AsgiApp) -> None:
         """Run the application on this request. Its failure is a 500, or the end of the connection mid-response.
 
-        An application that does not want to go on with a client raises `ConnectionAbortedError`.
+        An application that does not want to go on with a client raises `ConnectionAbortedError`,
+        which ends the connection at once.
         """
         mark = mark_task(self)
         try:
@@ -153,6 +158,9 @@ class HttpExchange:
             raise
         except ConnectionAbortedError as error:
             log.info("a client over HTTP is disconnected: %s", error)
+            # Closing would wait until the client has read what is buffered.
+            self._connection.abort()
+            return
         except Exception:
             log.exception("a request over HTTP failed")
         else:

@@ -34,7 +34,7 @@ def list_groups(as_json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRA
         rows = [(each["group"], each["state"], each["type"]) for each in groups]
         table(None, [("GROUP", "left"), ("STATE", "left"), ("PROTOCOL", "left")], rows)
     else:
-        print("There are no groups; one is made when a consumer joins it or commits an offset")
+        print("There are no groups, or none that you may see; a consumer that joins or commits makes one")
 
 
 @group_app.command("describe")

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli.options import AsJson
+from headrace.cli.pipeline.archive_commands import archive, replay
 
 pipeline_app = typer.Typer(
     help="Clean, join, aggregate and archive topics with Spark, from a file.",
@@ -283,3 +284,7 @@ def dlq_replay(
     from headrace.cli.pipeline.dead_letters import replay_letters
 
     replay_letters(pipeline, bootstrap, reason, dry_run=dry_run, as_json=as_json)
+
+
+pipeline_app.command()(archive)
+pipeline_app.command()(replay)

@@ -5,8 +5,9 @@ import time
 from contextlib import ExitStack, suppress
 from typing import Any
 
+from headrace.cli.metrics_listener import MetricsListener
 from headrace.cli.output import human_duration, print_json, say
-from headrace.cli.probe.metrics import MetricsListener
+from headrace.cli.probe.metrics import families
 from headrace.cli.probe.paths import ProbePath, opened
 from headrace.cli.probe.plan import ProbePlan
 from headrace.cli.screen import is_screen
@@ -20,7 +21,7 @@ def run_probe(plan: ProbePlan, listen: str, *, as_json: bool) -> int:
     with ExitStack() as stack:
         paths = stack.enter_context(opened(plan))
         if listen:
-            listener = MetricsListener(listen, paths)
+            listener = MetricsListener(listen, lambda: families(paths))
             stack.callback(listener.close)
             say(f"Serving {listener.url}")
         view = stack.enter_context(ProbeView(paths, plan, as_json=as_json))

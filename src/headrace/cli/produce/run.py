@@ -2,9 +2,11 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 _DELIVERY_TIMEOUT_MS = 60_000
 _SHOW_EVERY = 256
+_MAX_REFUSED = 1_000
+
+Delivered = Callable[[KafkaError | None, Any], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +51,19 @@ class _Tally:
         self.sent_bytes = 0
         self.failed = 0
         self.first_error: KafkaError | None = None
+        self.refused: list[tuple[int, Any]] = []
+        """Lines and messages that are not valid, or in a batch with one that is not: the first `_MAX_REFUSED`."""
 
-    def delivered(self, error: KafkaError | None, message: Any) -> None:
+    def delivered(self, number: int, error: KafkaError | None, message: Any) -> None:
         if error is None:
             self.sent += 1
             self.sent_bytes += len(message)
         else:
             self.failed += 1
             self.first_error = self.first_error or error
+            is_invalid = error.code() == KafkaError.INVALID_RECORD and message is not None
+            if is_invalid and len(self.refused) < _MAX_REFUSED:
+                self.refused.append((number, message))
 
 
 def send_lines(bootstrap: str, topic: str, file: Path | None, options: ProduceOptions) -> None:
@@ -93,7 +103,8 @@ def send_lines(bootstrap: str, topic: str, file: Path | None, options: ProduceOp
         ):
             try:
                 for number, line in enumerate(lines, 1):
-                    _send(producer, topic, _parse(line, number, options, encoder), options, tally)
+                    delivered = partial(tally.delivered, number)
+                    _send(producer, topic, _parse(line, number, options, encoder), options, delivered)
                     producer.poll(0)
                     if number % _SHOW_EVERY == 0:
                         progress.update(tally.sent, tally.sent_bytes)
@@ -108,8 +119,18 @@ def send_lines(bootstrap: str, topic: str, file: Path | None, options: ProduceOp
     if not options.quiet:
         say(f"Sent {done_in('message', tally.sent, tally.sent_bytes, seconds)}")
     if tally.first_error is not None:
-        reason = explain(tally.first_error, bootstrap)
+        is_invalid = bool(tally.refused)
+        reason = _refusal(bootstrap, topic, tally.refused) if is_invalid else explain(tally.first_error, bootstrap)
         raise CommandFailed(f"{count(tally.failed, 'message')} not delivered to {topic}: {reason}")
+
+
+def _refusal(bootstrap: str, topic: str, refused: list[tuple[int, Any]]) -> str:
+    from headrace.cli.produce.refusal import RefusedLine, refusal_reason  # it loads the libraries of schemas
+
+    reason = refusal_reason(bootstrap, topic, [RefusedLine(*each) for each in sorted(refused, key=itemgetter(0))])
+    if reason is None:
+        reason = f"a message is not valid; `headrace topic describe {topic}` shows what the topic demands"
+    return f"{reason} (INVALID_RECORD). Messages of the same batch are refused with it"
 
 
 @contextmanager
@@ -137,7 +158,7 @@ def _parse(line: bytes, number: int, options: ProduceOptions, encoder: "LineEnco
         raise CommandFailed(f"line {number}: {error}") from None
 
 
-def _send(producer: Producer, topic: str, message: LineMessage, options: ProduceOptions, tally: _Tally) -> None:
+def _send(producer: Producer, topic: str, message: LineMessage, options: ProduceOptions, delivered: Delivered) -> None:
     where: dict[str, int] = {}
     # A message's own partition wins over the command's: it is the more particular of the two.
     partition = message.partition if message.partition is not None else options.partition
@@ -153,14 +174,14 @@ def _send(producer: Producer, topic: str, message: LineMessage, options: Produce
                 value=message.value,
                 key=message.key,
                 headers=headers or None,
-                on_delivery=tally.delivered,
+                on_delivery=delivered,
                 **where,
             )
             return
         except BufferError:
             producer.poll(0.1)
         except KafkaException as error:
-            tally.delivered(error.args[0], None)
+            delivered(error.args[0], None)
             return
 
 

@@ -63,6 +63,23 @@ _DeadLetter = Annotated[
 _Backoff = Annotated[
     str | None, _duration("--backoff", "How long a message waits after its first failure; then twice as long, …")
 ]
+_MaxBacklog = Annotated[
+    int | None,
+    typer.Option(
+        "--max-backlog", min=0, metavar="N", help="The most messages, available, in flight and delayed; 0: any number."
+    ),
+]
+_MaxBacklogBytes = Annotated[
+    str | None, typer.Option("--max-backlog-bytes", metavar="SIZE", help="The most bytes of messages: 500MB, 10GB.")
+]
+_MaxBacklogAge = Annotated[str | None, _duration("--max-backlog-age", "The largest age of the oldest message: 1h.")]
+_MaxBacklogPolicy = Annotated[
+    Literal["block", "refuse", "drop-oldest"] | None,
+    typer.Option(
+        "--max-backlog-policy",
+        help="At these bounds: senders wait, get an error, or the oldest messages are dropped.",
+    ),
+]
 _Contains = Annotated[str, typer.Option("--contains", metavar="TEXT", help="Only those with this in their body.")]
 _Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Only those that failed with this.")]
 _Ids = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="This message; may be given again.")]
@@ -78,6 +95,10 @@ def create(
     max_receives: _MaxReceives = None,
     dead_letter: _DeadLetter = None,
     backoff: _Backoff = None,
+    max_backlog: _MaxBacklog = None,
+    max_backlog_bytes: _MaxBacklogBytes = None,
+    max_backlog_age: _MaxBacklogAge = None,
+    max_backlog_policy: _MaxBacklogPolicy = None,
     settings: _Set = None,
     http: _Http = "",
     bootstrap: _Bootstrap = DEFAULT_BOOTSTRAP,
@@ -89,10 +110,12 @@ def create(
     * `headrace queue create emails`
     * `headrace queue create emails --max-receives 5 --dead-letter emails-dead --backoff 1s`
     * `headrace queue create orders.fifo --fifo --visibility 5m --set dedupe.by.content=true`
+    * `headrace queue create jobs --max-backlog 10000 --max-backlog-policy refuse`
     """
-    from headrace.cli.queue.run import create_queue, options_of
+    from headrace.cli.queue.run import backlog_options, create_queue, options_of
 
     options = options_of(visibility, delay, retention, max_receives, dead_letter, backoff, settings or [])
+    options |= backlog_options(max_backlog, max_backlog_bytes, max_backlog_age, max_backlog_policy)
     create_queue(bootstrap, http, queue, {"type": "fifo" if fifo else "standard", **options})
 
 
@@ -138,6 +161,10 @@ def alter(
     max_receives: _MaxReceives = None,
     dead_letter: _DeadLetter = None,
     backoff: _Backoff = None,
+    max_backlog: _MaxBacklog = None,
+    max_backlog_bytes: _MaxBacklogBytes = None,
+    max_backlog_age: _MaxBacklogAge = None,
+    max_backlog_policy: _MaxBacklogPolicy = None,
     settings: _Set = None,
     unset: Annotated[
         list[str] | None, typer.Option("--unset", metavar="NAME", help="Back to the default; may be given again.")
@@ -152,9 +179,10 @@ def alter(
     * `headrace queue alter emails --visibility 2m`
     * `headrace queue alter emails --unset dead.letter --unset max.receives`
     """
-    from headrace.cli.queue.run import alter_queue, options_of
+    from headrace.cli.queue.run import alter_queue, backlog_options, options_of
 
     options = options_of(visibility, delay, retention, max_receives, dead_letter, backoff, settings or [])
+    options |= backlog_options(max_backlog, max_backlog_bytes, max_backlog_age, max_backlog_policy)
     if not options and not unset:
         raise BadArgument("nothing to change: give --visibility, --set NAME=VALUE, --unset NAME or the like")
     alter_queue(bootstrap, http, queue, options, unset or [])

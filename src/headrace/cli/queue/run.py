@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from headrace.cli.admin import Admin
+from headrace.cli.cluster.plans import parse_size
 from headrace.cli.errors import BadArgument, CommandFailed
 from headrace.cli.names import nearest, no_such
 from headrace.cli.options import parse_pairs
@@ -55,7 +56,7 @@ Options = dict[str, Any]
 
 
 @contextmanager
-def _client(bootstrap: str, http: str) -> Iterator[Client]:
+def queue_client(bootstrap: str, http: str) -> Iterator[Client]:
     """A client whose errors are sentences of the command."""
     check_reachable(bootstrap)
     if http:
@@ -108,7 +109,7 @@ def _why_unreachable(text: str, bootstrap: str) -> str:
 
 @contextmanager
 def _queue(bootstrap: str, http: str, name: str) -> Iterator[Queue]:
-    with _client(bootstrap, http) as client:
+    with queue_client(bootstrap, http) as client:
         yield client.queue(name)
 
 
@@ -132,6 +133,16 @@ def options_of(
             _known(name)
         found["settings"] = pairs
     return found
+
+
+def backlog_options(messages: int | None, size: str | None, age: str | None, policy: str | None) -> Options:
+    """The options that bound the backlog, of those that were given."""
+    found: Options = {"max_backlog": messages, "max_backlog_policy": policy}
+    if size is not None:
+        found["max_backlog_bytes"] = parse_size(size)
+    if age is not None:
+        found["max_backlog_age"] = parse_duration(age)
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _known(setting: str) -> str:
@@ -165,7 +176,7 @@ def _typed(options: Options) -> QueueOptions:
 
 
 def list_all(bootstrap: str, http: str, prefix: str, *, as_json: bool) -> None:
-    with _client(bootstrap, http) as client:
+    with queue_client(bootstrap, http) as client:
         found = client.queues(prefix, with_counts=True)
     if as_json:
         print_json([{"queue": each.name, "type": each.settings["type"], **counts_of(each.counts)} for each in found])
@@ -174,7 +185,7 @@ def list_all(bootstrap: str, http: str, prefix: str, *, as_json: bool) -> None:
         rows = [(each.name, each.settings["type"], *shown(each.counts)) for each in found]
         table(None, [*columns, ("DELAYED", "right")], rows)
     else:
-        print("There are no queues yet; `headrace queue create NAME` makes one")
+        print("There are no queues yet, or none that you may see; `headrace queue create NAME` makes one")
 
 
 def describe_queue(bootstrap: str, http: str, name: str, *, all_settings: bool, as_json: bool) -> None:
@@ -287,7 +298,7 @@ def purge_queue(bootstrap: str, http: str, name: str) -> None:
 
 
 def delete_queues(bootstrap: str, http: str, names: list[str]) -> None:
-    with _client(bootstrap, http) as client:
+    with queue_client(bootstrap, http) as client:
         for name in names:
             client.queue(name).describe()  # one that does not exist is said before any is deleted
         for name in names:

@@ -17,7 +17,8 @@ _BODY_CHARS = 60
 
 
 def counts_of(counts: Counts | None) -> dict[str, int | None]:
-    return asdict(counts) if counts is not None else {"available": None, "in_flight": None, "delayed": None}
+    names = ("available", "in_flight", "delayed")
+    return {name: None if counts is None else getattr(counts, name) for name in names}
 
 
 def shown(counts: Counts | None) -> list[str]:

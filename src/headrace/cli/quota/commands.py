@@ -25,6 +25,20 @@ _Prefix = Annotated[
 ]
 _Ip = Annotated[str, typer.Option("--ip", metavar="ADDRESS", help="For this IP address.")]
 _DefaultIp = Annotated[bool, typer.Option("--default-ip", help="For each address without a quota of its own.")]
+_Queue = Annotated[str, typer.Option("--queue", metavar="QUEUE", help="For requests over SQS to this queue.")]
+_DefaultQueue = Annotated[bool, typer.Option("--default-queue", help="For each queue without a quota of its own.")]
+_AccessKey = Annotated[
+    str, typer.Option("--access-key", metavar="ID", help="For requests over SQS that are signed with this access key.")
+]
+_DefaultAccessKey = Annotated[
+    bool, typer.Option("--default-access-key", help="For each access key without a quota of its own.")
+]
+_TopicPrefix = Annotated[
+    str,
+    typer.Option(
+        "--topic-prefix", metavar="PREFIX", help="For all topics and queues whose names begin with this, together."
+    ),
+]
 _Http = Annotated[
     str,
     typer.Option(
@@ -42,6 +56,11 @@ def set_quota(
     client_id_prefix: _Prefix = "",
     ip: _Ip = "",
     default_ip: _DefaultIp = False,
+    queue: _Queue = "",
+    default_queue: _DefaultQueue = False,
+    access_key: _AccessKey = "",
+    default_access_key: _DefaultAccessKey = False,
+    topic_prefix: _TopicPrefix = "",
     produce: Annotated[
         str | None, typer.Option("--produce", metavar="BYTES", help="Bytes each second that it may produce, as 5MB.")
     ] = None,
@@ -60,13 +79,24 @@ def set_quota(
         int | None,
         typer.Option("--connections", metavar="RATE", help="Connections each second that an address may open."),
     ] = None,
+    requests: Annotated[
+        float | None, typer.Option("--requests", metavar="RATE", help="Requests over SQS each second.")
+    ] = None,
+    messages: Annotated[
+        float | None, typer.Option("--messages", metavar="RATE", help="Messages sent over SQS each second.")
+    ] = None,
+    stored: Annotated[
+        str | None,
+        typer.Option("--stored", metavar="BYTES", help="Bytes that a prefix of topics may store in all, as 50GB."),
+    ] = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Set quotas. They hold for each broker, at once, and others of the same entity stay as they are.
 
     Who exceeds one is slowed down, not refused. A user and a client id together are for that client of that user. If
-    several quotas match a client, the most specific one applies: docs/quotas.md has the order.
+    several quotas match a client, the most specific one applies: docs/quotas.md has the order. What topics with a
+    prefix store is limited in the whole cluster: above 90 % producers are slowed down; what does not fit is refused.
 
     Examples:
 
@@ -74,6 +104,8 @@ def set_quota(
     * `headrace quota set --default-user --time 25`
     * `headrace quota set --user alice --client-id-prefix batch- --produce 500KB`
     * `headrace quota set --ip 10.0.0.7 --connections 20`
+    * `headrace quota set --queue orders --requests 100 --messages 500`
+    * `headrace quota set --topic-prefix tenant-a. --stored 50GB`
     """
     from headrace.cli.quota.run import entity_of, limits_of, set_quotas
 
@@ -82,8 +114,20 @@ def set_quota(
         client_id=(client_id, default_client_id),
         prefix=client_id_prefix,
         ip=(ip, default_ip),
+        queue=(queue, default_queue),
+        access_key=(access_key, default_access_key),
+        topic_prefix=topic_prefix,
     )
-    limits = limits_of(produce=produce, consume=consume, time=time, changes=changes, connections=connections)
+    limits = limits_of(
+        produce=produce,
+        consume=consume,
+        time=time,
+        changes=changes,
+        connections=connections,
+        requests=requests,
+        messages=messages,
+        stored=stored,
+    )
     set_quotas(bootstrap, entity, limits, as_json=as_json)
 
 
@@ -106,7 +150,8 @@ def remove(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[QUOTA]…", help="produce, consume, time, changes or connections; without one, all of them."
+            metavar="[QUOTA]…",
+            help="produce, consume, time, changes, connections, requests, messages or stored; without one, all.",
         ),
     ] = None,
     user: _User = "",
@@ -116,6 +161,11 @@ def remove(
     client_id_prefix: _Prefix = "",
     ip: _Ip = "",
     default_ip: _DefaultIp = False,
+    queue: _Queue = "",
+    default_queue: _DefaultQueue = False,
+    access_key: _AccessKey = "",
+    default_access_key: _DefaultAccessKey = False,
+    topic_prefix: _TopicPrefix = "",
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
@@ -133,6 +183,9 @@ def remove(
         client_id=(client_id, default_client_id),
         prefix=client_id_prefix,
         ip=(ip, default_ip),
+        queue=(queue, default_queue),
+        access_key=(access_key, default_access_key),
+        topic_prefix=topic_prefix,
     )
     remove_quotas(bootstrap, entity, names or [], as_json=as_json)
 

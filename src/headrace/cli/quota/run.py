@@ -12,10 +12,13 @@ from headrace.cli.http_api import HttpApi
 from headrace.cli.output import human_bytes, print_json, table, table_of
 from headrace.cli.screen import is_screen
 from headrace.model.quotas import (
+    ACCESS_KEY,
     CLIENT_ID,
     CLIENT_ID_PREFIX,
     ENTITY_TYPES,
     IP,
+    QUEUE,
+    TOPIC_PREFIX,
     USER,
     QuotaEntity,
     QuotaKind,
@@ -30,6 +33,9 @@ _NAMES = {
     "time": QuotaKind.REQUEST,
     "changes": QuotaKind.MUTATION,
     "connections": QuotaKind.CONNECTION,
+    "requests": QuotaKind.SQS_REQUESTS,
+    "messages": QuotaKind.SQS_MESSAGES,
+    "stored": QuotaKind.STORED,
 }
 _SHORT = {kind.value: name for name, kind in _NAMES.items()}
 _BYTES = (QuotaKind.PRODUCE, QuotaKind.FETCH)
@@ -44,11 +50,21 @@ Choice = tuple[str, bool]
 # -- what was typed
 
 
-def entity_of(*, user: Choice, client_id: Choice, prefix: str, ip: Choice) -> QuotaEntity:
+def entity_of(
+    *,
+    user: Choice,
+    client_id: Choice,
+    prefix: str,
+    ip: Choice,
+    queue: Choice,
+    access_key: Choice,
+    topic_prefix: str,
+) -> QuotaEntity:
     """The entity that options name. Raises `BadArgument`."""
     names: dict[str, str | None] = {}
     for kind, option, (name, is_default) in (
-        (USER, "user", user), (CLIENT_ID, "client-id", client_id), (IP, "ip", ip),
+        (USER, "user", user), (CLIENT_ID, "client-id", client_id), (IP, "ip", ip), (QUEUE, "queue", queue),
+        (ACCESS_KEY, "access-key", access_key),
     ):  # fmt: skip
         if name and is_default:
             raise BadArgument(f"give --{option} or --default-{option}, not both")
@@ -56,8 +72,13 @@ def entity_of(*, user: Choice, client_id: Choice, prefix: str, ip: Choice) -> Qu
             names[kind] = name or None
     if prefix:
         names[CLIENT_ID_PREFIX] = prefix
+    if topic_prefix:
+        names[TOPIC_PREFIX] = topic_prefix
     if not names:
-        raise BadArgument("say whose quota it is: --user, --client-id, --client-id-prefix, --ip, or a --default-…")
+        raise BadArgument(
+            "say whose quota it is: --user, --client-id, --client-id-prefix, --ip, --queue, --access-key, "
+            "--topic-prefix, or a --default-…"
+        )
     return tuple((kind, names[kind]) for kind in ENTITY_TYPES if kind in names)
 
 
@@ -68,6 +89,9 @@ def limits_of(
     time: float | None,
     changes: float | None,
     connections: int | None,
+    requests: float | None,
+    messages: float | None,
+    stored: str | None,
 ) -> dict[str, float]:
     """The limits that options give, by Kafka's names. Raises `BadArgument`."""
     typed: dict[QuotaKind, float | None] = {
@@ -76,10 +100,15 @@ def limits_of(
         QuotaKind.REQUEST: time,
         QuotaKind.MUTATION: changes,
         QuotaKind.CONNECTION: connections,
+        QuotaKind.SQS_REQUESTS: requests,
+        QuotaKind.SQS_MESSAGES: messages,
+        QuotaKind.STORED: None if stored is None else float(parse_size(stored)),
     }
     limits = {kind.value: float(value) for kind, value in typed.items() if value is not None}
     if not limits:
-        raise BadArgument("give a limit: --produce, --consume, --time, --changes or --connections")
+        raise BadArgument(
+            "give a limit: --produce, --consume, --time, --changes, --connections, --requests, --messages or --stored"
+        )
     return limits
 
 
@@ -113,7 +142,9 @@ def show_quotas(bootstrap: str, *, as_json: bool) -> None:
         print_json([_plain(*each) for each in found])
     elif found:
         heads = (*(kind.upper() for kind in ENTITY_TYPES), *(name.upper() for name in _NAMES))
-        table(None, [(head, "left") for head in heads], [_row(*each) for each in found])
+        rows = [_row(*each) for each in found]
+        shown = [number for number in range(len(heads)) if any(row[number] for row in rows)]
+        table(None, [(heads[each], "left") for each in shown], [tuple(row[each] for each in shown) for row in rows])
     else:
         print("There are no quotas; `headrace quota set --user NAME --produce 5MB` makes one")
 
@@ -150,7 +181,9 @@ def _precedence(entity: QuotaEntity) -> tuple[Any, ...]:
         name = names[kind]
         return (1, "") if name is None else (0, name)
 
-    return IP in names, rank(USER), rank(CLIENT_ID), rank(CLIENT_ID_PREFIX), rank(IP)
+    is_alone = next((at for at, kind in enumerate((IP, QUEUE, ACCESS_KEY, TOPIC_PREFIX), 1) if kind in names), 0)
+    by_name = (QUEUE, ACCESS_KEY, TOPIC_PREFIX, USER, CLIENT_ID, CLIENT_ID_PREFIX, IP)
+    return is_alone, *map(rank, by_name)
 
 
 def _row(entity: QuotaEntity, values: QuotaValues) -> tuple[str, ...]:
@@ -168,6 +201,8 @@ def _limits_text(values: QuotaValues) -> str:
 def _amount(kind: str, value: float) -> str:
     if kind in _BYTES:
         return f"{human_bytes(value)}/s"
+    if kind == QuotaKind.STORED:
+        return human_bytes(value)
     return f"{value:.4g} %" if kind == QuotaKind.REQUEST else f"{value:.4g}/s"
 
 
@@ -220,7 +255,7 @@ def _use_row(each: Mapping[str, Any]) -> tuple[str, ...]:
         (each["client_id"] + ("*" if each["is_prefix"] else "")) or "any",
         _SHORT.get(each["quota"], each["quota"]),
         _amount(each["quota"], each["used"]),
-        "" if limit is None else _amount(each["quota"], limit),
+        "" if limit is None else _amount(each["quota"], limit) + (" in all" if each["parts"] else ""),
         "" if limit is None else f"{100 * each['share']:.0f} %",
         f"{each['throttled_count']} times, {each['throttled_ms'] / 1000:.1f} s" if each["throttled_count"] else "",
         ", ".join(map(str, each["brokers"])),

@@ -14,7 +14,7 @@ import typer
 from headrace.cli.errors import BadArgument, CommandFailed
 from headrace.cli.http_api import HttpApi
 from headrace.cli.output import print_json, say, table
-from headrace.cli.schema.transfer import export_schemas, import_schemas, read_records
+from headrace.cli.schema.transfer import export_schemas, import_schemas, listed, read_records
 
 _TYPES = {".avsc": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}
 _MAX_FILE_BYTES = 1024 * 1024
@@ -61,7 +61,7 @@ def check(
 def show_subjects(bootstrap: str, http: str, prefix: str, *, deleted: bool, as_json: bool) -> None:
     api = _registry(bootstrap, http)
     query = {"latestOnly": "true", "subjectPrefix": prefix, "deleted": str(deleted).lower()}
-    found: list[dict[str, Any]] = api.get(f"/schemas?{urlencode(query)}")
+    found = list(listed(api, f"/schemas?{urlencode(query)}"))
     if as_json:
         print_json(found)
     elif not found:
@@ -140,6 +140,8 @@ def _change(
     path = f"/{kind}" + (f"/{_quoted(subject)}" if subject else "")
     if body:
         api.put(path + query, body)
+    elif unset and kind == "config":
+        api.put(path, {"compatibility": None})
     elif unset:
         api.delete(path)
     found = api.get(f"{path}?defaultToGlobal=true")

@@ -4,7 +4,7 @@ It is what Kafka's console consumer and kcat print of the topic of Confluent's r
 taken over with its ids and versions. Importing goes through the REST API.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TextIO
 from urllib.parse import quote
 
@@ -15,57 +15,35 @@ from headrace.cli.http_api import HttpApi
 from headrace.coordinator.machine import InternalRecord
 from headrace.model.errors import CorruptBatch
 from headrace.schemas.machine import SchemaMachine
-from headrace.schemas.stored import (
-    StoredConfig,
-    StoredMode,
-    StoredSchema,
-    config_record,
-    mode_record,
-    schema_record,
-)
+from headrace.schemas.stored import StoredHighestIds, StoredSchema, highest_ids_record, schema_record
 
 PAGE = 1000
 MAX_LINE_CHARS = 4 * 1024 * 1024
 _NOTHING = "null"
+_TOMBSTONES = ("", _NOTHING, "NULL")
+"""What tools print for a record without a value; kcat with -Z prints NULL."""
 
 
 def export_schemas(api: HttpApi, sink: TextIO) -> int:
-    """Write every version, deleted ones included, then settings and modes; the number of versions."""
-    subjects: dict[str, None] = {}
+    """Write every version, deleted ones included, then settings, modes and the highest ids; the number of versions."""
     count = 0
-    for stored in _versions(api):
-        sink.write(_line(schema_record(stored)))
-        subjects[stored.subject] = None
+    for each in listed(api, "/schemas?deleted=true"):
         count += 1
-    for subject in (None, *subjects):
-        path = "" if subject is None else f"/{quote(subject, safe='')}"
-        config, mode = _optional(api, f"/config{path}"), _optional(api, f"/mode{path}")
-        if config is not None:
-            sink.write(_line(config_record(subject, msgspec.convert({**config, "subject": subject}, StoredConfig))))
-        if mode is not None and mode["mode"] != "READWRITE":
-            sink.write(_line(mode_record(subject, StoredMode(mode["mode"], subject))))
+        sink.write(_line(schema_record(msgspec.convert({**each, "md5": each.get("guid")}, StoredSchema))))
+    for each in listed(api, "/headrace/settings?"):
+        sink.write(f"{each['key']}\t{each['value']}\n")
+    highest = msgspec.convert(api.get("/headrace/highest-ids"), StoredHighestIds).highest_ids
+    if highest:
+        sink.write(_line(highest_ids_record(highest)))
     return count
 
 
-def _versions(api: HttpApi) -> Iterator[StoredSchema]:
+def listed(api: HttpApi, path: str) -> Iterator[dict[str, Any]]:
+    """All entries of a list, page by page: a page ends at a number of entries or of bytes."""
     offset = 0
-    while True:
-        page: list[dict[str, Any]] = api.get(f"/schemas?deleted=true&offset={offset}&limit={PAGE}")
-        for each in page:
-            yield msgspec.convert({**each, "md5": each.get("guid")}, StoredSchema)
-        if len(page) < PAGE:
-            return
-        offset += PAGE
-
-
-def _optional(api: HttpApi, path: str) -> dict[str, Any] | None:
-    try:
-        found: dict[str, Any] = api.get(path)
-    except CommandFailed as error:
-        if "does not have subject-level" not in str(error):
-            raise
-        return None
-    return found
+    while page := api.get(f"{path}&offset={offset}&limit={PAGE}"):
+        yield from page
+        offset += len(page)
 
 
 def _line(record: InternalRecord) -> str:
@@ -82,24 +60,67 @@ def read_records(lines: Iterable[str]) -> SchemaMachine:
         if not tab or len(line) > MAX_LINE_CHARS:
             raise BadArgument(f"line {number} is not a key and a value with a tab between them")
         try:
-            machine.replay(InternalRecord(key.encode(), None if value in ("", _NOTHING) else value.encode()), -1)
+            machine.replay(InternalRecord(key.encode(), None if value in _TOMBSTONES else value.encode()), -1)
         except CorruptBatch as error:
             raise BadArgument(f"line {number}: {error}") from None
     return machine
 
 
 def import_schemas(api: HttpApi, machine: SchemaMachine, *, force: bool) -> int:
-    """Register every version with its id, then set settings and modes; the number of versions."""
+    """Register every version with its id, then set settings, modes and highest ids; the number of versions.
+
+    If it fails, the modes of the subjects become what they were.
+    """
     versions = [each for subject in machine.subjects() for each in machine.versions(subject, deleted=True).values()]
-    for subject in machine.subjects():
-        api.put(f"/mode/{_quoted(subject)}{'?force=true' if force else ''}", {"mode": "IMPORT"})
-    _register_all(api, sorted(versions, key=lambda each: (each.id, each.subject, each.version)))
-    for each in versions:
-        if each.deleted:
-            _optional_delete(api, f"/subjects/{_quoted(each.subject)}/versions/{each.version}")
-    for scope in (None, *machine.subjects()):
-        _set_settings(api, machine, scope)
+    before: dict[str, str | None] = {}
+    try:
+        for subject in machine.subjects():
+            before[subject] = _own_mode(api, subject)
+            api.put(f"/mode/{_quoted(subject)}{'?force=true' if force else ''}", {"mode": "IMPORT"})
+        _register_all(api, sorted(versions, key=lambda each: (each.id, each.subject, each.version)))
+        for each in versions:
+            if each.deleted:
+                _optional_delete(api, f"/subjects/{_quoted(each.subject)}/versions/{each.version}")
+        for scope in machine.scopes():
+            _set_settings(api, machine, scope)
+        if highest := machine.highest_ids():
+            api.put("/headrace/highest-ids", {"highestIds": {**highest}})
+    except BaseException as error:
+        raise _restored(api, before, error) from None
     return len(versions)
+
+
+def _own_mode(api: HttpApi, subject: str) -> str | None:
+    try:
+        return str(api.get(f"/mode/{_quoted(subject)}")["mode"])
+    except CommandFailed as error:
+        if "does not have subject-level" not in str(error):
+            raise
+        return None
+
+
+def _restored(api: HttpApi, modes: Mapping[str, str | None], error: BaseException) -> BaseException:
+    """The error of an import, after the modes were set back; with the subjects whose modes could not be."""
+    left = []
+    for subject, mode in modes.items():
+        try:
+            _set_mode(api, subject, mode)
+        except CommandFailed:
+            left.append(subject)
+    if not left:
+        return error
+    return CommandFailed(
+        f"{error}; {len(left)} subjects are left in the mode IMPORT, such as {left[0]}: "
+        "headrace schema mode SUBJECT --unset"
+    )
+
+
+def _set_mode(api: HttpApi, subject: str, mode: str | None) -> None:
+    path = f"/mode/{_quoted(subject)}"
+    if mode is not None:
+        api.put(f"{path}?force=true", {"mode": mode})
+    elif _own_mode(api, subject) is not None:
+        api.delete(path)
 
 
 def _register_all(api: HttpApi, pending: list[StoredSchema]) -> None:
@@ -127,16 +148,16 @@ def _body(schema: StoredSchema) -> dict[str, Any]:
 
 
 def _set_settings(api: HttpApi, machine: SchemaMachine, scope: str | None) -> None:
-    path = "" if scope is None else f"/{_quoted(scope)}"
     config, mode = machine.config(scope), machine.mode(scope)
     if config is not None:
         given = {key: value for key, value in msgspec.to_builtins(config).items() if key != "subject"}
         level = given.pop("compatibilityLevel", None)
-        api.put(f"/config{path}", {**given, **({"compatibility": level} if level else {})})
-    if mode is not None:
-        api.put(f"/mode{path}?force=true", {"mode": mode})
-    elif scope is not None:
-        api.delete(f"/mode{path}")
+        path = "/config" if scope is None else f"/config/{_quoted(scope)}"
+        api.put(path, {**given, **({"compatibility": level} if level else {})})
+    if scope is not None and (mode is not None or machine.versions(scope, deleted=True)):
+        _set_mode(api, scope, mode)
+    elif mode is not None:
+        api.put("/mode?force=true", {"mode": mode})
 
 
 def _optional_delete(api: HttpApi, path: str) -> None:

@@ -17,7 +17,8 @@ def secure(
         typer.Option(
             "--host",
             metavar="HOST",
-            help="A name or address by which clients reach the broker, for its certificate; may be given again.",
+            help="A name or address by which clients reach the broker, for its certificate; may be given again. "
+            "The listener advertises the first.",
         ),
     ] = None,
     listen: Annotated[
@@ -62,9 +63,9 @@ def secure(
     """Secure a broker: clients then need TLS, a user with a password, and permission.
 
     It makes a CA and a certificate, an administrator with a password and an access key for queues, opens a listener
-    with TLS and SCRAM, turns on ACLs, restarts the broker, and prints what clients need. Without `--host`, the
-    certificate is for this machine's name and for localhost. The plain listener stays open to this machine, where ACLs
-    apply as well; queues over HTTP move to https on their port.
+    with TLS and SCRAM, turns on ACLs, restarts the broker, and prints what clients need. Clients on other machines need
+    `--host`: without it, the certificate is for this machine's name and for localhost only. The plain listener stays
+    open to this machine, where ACLs apply as well; queues over HTTP move to https on their port.
 
     Run again, it changes nothing that is done already. In a cluster, brokers are secured one after the other in three
     steps, while clients go on: docs/security.md goes through it. A step that would cut off a broker, because it is down

@@ -3,10 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from headrace.config.address import EVERY_ADDRESS, parse_address
+from headrace.model.image import Endpoint
+
 SECURE_LISTENER = "secure"
 PLAIN_LISTENER = "plain"
 BROKER_USER = "headrace-broker"
 ALL_STEPS = 3
+_ADVERTISE = "advertise="
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +29,23 @@ def settings_for(
     listen: str,
     plain: str,
     in_cluster: bool,
+    advertise: str = "",
     broker_password: str,
     http_port: int = 0,
+    registry_port: int = 0,
 ) -> dict[str, str | Sequence[str] | bool]:
-    """The settings after a step; `plain` is the address of the listener that the broker has today.
+    """The settings after a step; `plain` is the address of the listener that the broker has today. With `advertise`,
+    the new listener advertises that host, which the certificate is for.
 
-    With `http_port`, the last step serves the SQS API over TLS there.
+    With `http_port`, the last step serves the SQS API over TLS there, and the schema registry at `registry_port`.
     """
     last = step == ALL_STEPS
     plain_address = _on_loopback(plain) if last else plain
+    option = f"&{_ADVERTISE}{f'[{advertise}]' if ':' in advertise else advertise}" if advertise else ""
     settings: dict[str, str | Sequence[str] | bool] = {
         "listeners": [
             f"plain://{plain_address}?name={PLAIN_LISTENER}",
-            f"sasl_tls://{listen}?name={SECURE_LISTENER}",
+            f"sasl_tls://{listen}?name={SECURE_LISTENER}{option}",
         ],
         "tls.cert.file": files.certificate,
         "tls.key.file": files.key,
@@ -49,6 +57,8 @@ def settings_for(
         settings["authorization.enable"] = True
         if http_port:
             settings["http.listen"] = f"https://{listen.rpartition(':')[0]}:{http_port}"
+        if registry_port:
+            settings["registry.listen"] = f"https://{listen.rpartition(':')[0]}:{registry_port}"
     if in_cluster:
         settings["inter.broker.listener"] = PLAIN_LISTENER if step == 1 else SECURE_LISTENER
         settings["inter.broker.user"] = BROKER_USER
@@ -67,11 +77,32 @@ def step_of(settings: Mapping[str, str]) -> int:
 
 def listener_address(settings: Mapping[str, str], name: str) -> str | None:
     """The address of a listener in the settings that an earlier run has written; None if it is not there."""
+    address, _ = _listener(settings, name)
+    return address or None
+
+
+def advertised_host(settings: Mapping[str, str]) -> str:
+    """The host that the secure listener advertises; empty: the address that clients connected to."""
+    _, options = _listener(settings, SECURE_LISTENER)
+    found = next((each.removeprefix(_ADVERTISE) for each in options if each.startswith(_ADVERTISE)), "")
+    return parse_address(found, default_port=0).host
+
+
+def bootstrap_address(listen: str, advertised: str) -> str:
+    """HOST:PORT by which clients reach the secure listener: without a name for others, the one on this machine."""
+    endpoint = parse_address(listen)
+    host = "localhost" if endpoint.host in EVERY_ADDRESS else endpoint.host
+    return str(Endpoint(advertised or host, endpoint.port))
+
+
+def _listener(settings: Mapping[str, str], name: str) -> tuple[str, list[str]]:
+    """The address and the options of a listener; empty if it is not there."""
     for url in settings.get("listeners", "").split(","):
         address, _, query = url.partition("://")[2].partition("?")
-        if query == f"name={name}":
-            return address
-    return None
+        options = query.split("&")
+        if f"name={name}" in options:
+            return address, options
+    return "", []
 
 
 def to_toml(settings: Mapping[str, str | Sequence[str] | bool]) -> str:

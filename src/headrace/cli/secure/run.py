@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import secrets
 import signal
 import socket
 import time
+from ipaddress import ip_address
 from pathlib import Path
 
 from headrace.app.broker_security import admin_acls
@@ -25,6 +27,8 @@ from headrace.cli.secure.plan import (
     PLAIN_LISTENER,
     SECURE_LISTENER,
     SecuredFiles,
+    advertised_host,
+    bootstrap_address,
     listener_address,
     settings_for,
     step_of,
@@ -38,7 +42,7 @@ from headrace.model.features import FEATURE, SECURITY_LEVEL, needed
 from headrace.model.users import User
 from headrace.security.new_access_key import new_access_key
 from headrace.security.sasl.scram import HASHES, new_credential
-from headrace.security.tls.dev_certificates import make_dev_certificates
+from headrace.security.tls.dev_certificates import make_dev_certificates, missing_hosts
 from headrace.wire import Cluster, WireError
 
 _DEFAULT_SECURE = ":9093"
@@ -47,6 +51,7 @@ _BROKER_PASSWORD = "broker-password"
 _PASSWORD_BYTES = 18
 _RESTART_TIMEOUT_S = 120.0
 _LOOK_EVERY_S = 0.1
+_HOST = re.compile(r"(\*\.)?[A-Za-z0-9._-]+")
 
 
 def run(
@@ -67,6 +72,7 @@ def run(
         raise CommandFailed(
             f"{data_dir} does not exist: name the data directory of a broker with --data-dir, or start one first"
         )
+    _check_hosts(hosts)
     before = _known(data_dir)
     _check_step(data_dir, step, running, before)
     in_cluster, this_step, is_first = step is not None, step or ALL_STEPS, not before
@@ -78,7 +84,9 @@ def run(
         _check_level(_plain_address(running, before))
     if step is not None and step > max(1, step_of(before)) and is_checked:
         _check_others(step, security_dir, running, before)
-    if _is_done(this_step, before, address == known_address, hosts, security_dir, running):
+    advertised = next((host for host in hosts if "*" not in host), advertised_host(before))
+    has_address = address == known_address and advertised == advertised_host(before)
+    if _is_done(this_step, before, has_address, hosts, security_dir, running):
         _print(as_json, [f"nothing: it is done already, by {data_dir / SECURITY_FILE}"], {}, title="To do:")
         return
     makes_admin = is_first and not (security_dir / _BROKER_PASSWORD).exists()
@@ -91,13 +99,29 @@ def run(
     if is_dry:
         _print(as_json, actions, {}, title="This would be done:")
         return
-    facts = _prepare(data_dir, hosts, address, admin, security_dir, running, this_step, before, in_cluster=in_cluster)
+    facts = _prepare(
+        data_dir, hosts, address, advertised, admin, security_dir, running, this_step, before, in_cluster=in_cluster
+    )
     # Before the restart: the password is shown only once, and must not be lost if that fails.
     _print(as_json, actions, facts, title="Done:")
     if running is not None and restarts:
         _restart(data_dir, running)
         if not as_json:
             print("\nThe broker is ready again, and serves clients over TLS.")
+
+
+def _check_hosts(hosts: list[str]) -> None:
+    for host in hosts:
+        if not _HOST.fullmatch(host) and not _is_address(host):
+            raise CommandFailed(f"--host {host}: write a name or an address, without a port; nothing was changed")
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _check_step(data_dir: Path, step: int | None, running: RunningBroker | None, before: dict[str, str]) -> None:
@@ -133,9 +157,9 @@ def _is_done(
     return (
         step_of(before) == step
         and has_address
-        and not hosts
         and Path(before.get("tls.ca.file", "")).parent == security_dir.resolve()
         and all(Path(before.get(name, "")).is_file() for name in ("tls.cert.file", "tls.key.file", "tls.ca.file"))
+        and not missing_hosts(Path(before["tls.cert.file"]), hosts)
         and running is not None
         and any(url.startswith("sasl_tls") for url in running.listeners.values())
     )
@@ -210,7 +234,7 @@ def _actions(
     actions.append(f"a listener with TLS and SCRAM, in {data_dir / SECURITY_FILE}")
     if step == ALL_STEPS:
         actions.append("ACLs decide what users may do; the plain listener serves this machine only")
-        actions.append("queues are served over https, to clients with an access key")
+        actions.append("queues are served over https, to clients with an access key, and schemas to users")
     elif step > 1:
         actions.append("brokers use TLS and SCRAM among themselves")
     if running is None:
@@ -226,6 +250,7 @@ def _prepare(
     data_dir: Path,
     hosts: list[str],
     listen: str,
+    advertised: str,
     admin: str,
     security_dir: Path,
     running: RunningBroker | None,
@@ -243,7 +268,7 @@ def _prepare(
             f"the certificate in {security_dir} is not for {', '.join(made.missing_hosts)}: remove broker.pem there, "
             "and run this again"
         )
-    facts = {"ca": str(made.ca.cert_file), "listener": listen}
+    facts = {"ca": str(made.ca.cert_file), "listener": listen, "bootstrap": bootstrap_address(listen, advertised)}
     if not before and not (security_dir / _BROKER_PASSWORD).exists():
         facts |= _prepare_access(data_dir, admin)
     broker_password = _broker_password(security_dir)
@@ -255,8 +280,10 @@ def _prepare(
         listen=listen,
         plain=_plain_address(running, before),
         in_cluster=in_cluster,
+        advertise=advertised,
         broker_password=broker_password,
         http_port=_http_port(running, before),
+        registry_port=_registry_port(running, before),
     )
     write_private(data_dir / SECURITY_FILE, to_toml(settings).encode())
     return facts
@@ -266,6 +293,13 @@ def _http_port(running: RunningBroker | None, before: dict[str, str]) -> int:
     """The port of the HTTP listener, which stays the same; 0 if the broker has none, or is not running."""
     url = before.get("http.listen") or (running.http if running is not None else "")
     return int(url.rpartition(":")[2]) if url else 0
+
+
+def _registry_port(running: RunningBroker | None, before: dict[str, str]) -> int:
+    """The port of the registry's own listener, which stays the same; 0 if there is none."""
+    if url := before.get("registry.listen"):
+        return int(url.rpartition(":")[2])
+    return 0 if running is None else running.registry_port
 
 
 def _prepare_access(data_dir: Path, admin: str) -> dict[str, str]:
@@ -348,7 +382,6 @@ def _print(as_json: bool, actions: list[str], facts: dict[str, str], *, title: s
     print(f"\nThe CA that clients must trust: {facts['ca']}")
     if "password" not in facts:
         return
-    port = facts["listener"].rpartition(":")[2]
     print(
         f"\nThe administrator, shown this once:\n"
         f"  user        {facts['user']}\n"
@@ -356,7 +389,7 @@ def _print(as_json: bool, actions: list[str], facts: dict[str, str], *, title: s
         f"  access key  {facts['access_key']}\n"
         f"  secret key  {facts['secret_key']}\n"
         f"\nA Kafka client needs:\n"
-        f"  bootstrap.servers=HOST:{port}\n"
+        f"  bootstrap.servers={facts['bootstrap']}\n"
         f"  security.protocol=SASL_SSL\n"
         f"  sasl.mechanism=SCRAM-SHA-512\n"
         f"  sasl.username={facts['user']}\n"

@@ -64,8 +64,14 @@ def _totals(overview: dict[str, Any]) -> Text:
     return Text(
         f"in {totals['messages_in_per_s']:,.0f} msg/s, {human_bytes(totals['bytes_in_per_s'])}/s   "
         f"out {totals['messages_out_per_s']:,.0f} msg/s, {human_bytes(totals['bytes_out_per_s'])}/s   "
-        f"{totals['requests_per_s']:,.0f} requests/s   produce p99 {p99}   {totals['connections']:,} connections"
+        f"{totals['requests_per_s']:,.0f} requests/s   produce p99 {p99}   "
+        f"{_counted(totals['connections'], 'connections')}"
     )
+
+
+def _counted(number: int, nouns: str) -> str:
+    """`1 topic`, `3 topics`."""
+    return f"{number:,} {nouns.removesuffix('s') if number == 1 else nouns}"
 
 
 def _tabs(state: TopState) -> Text:
@@ -88,7 +94,7 @@ def _overview(overview: dict[str, Any]) -> list[RenderableType]:
     totals = overview["totals"]
     if totals is not None:
         counts = ("topics", "partitions", "groups", "queues")
-        parts.append(Text(", ".join(f"{totals[each]:,} {each}" for each in counts), style="dim"))
+        parts.append(Text(", ".join(_counted(totals[each], each) for each in counts), style="dim"))
     return parts
 
 

@@ -95,7 +95,7 @@ def list_topics(
     elif topics:
         table(None, [("TOPIC", "left"), ("PARTITIONS", "right")], list(topics))
     else:
-        print("There are no topics yet; `headrace topic create NAME` makes one")
+        print("There are no topics yet, or none that you may see; `headrace topic create NAME` makes one")
 
 
 @topic_app.command("describe")

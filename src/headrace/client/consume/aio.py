@@ -13,9 +13,8 @@ from headrace.client.consume.stream import Stream as SyncStream
 from headrace.client.errors import Unreachable
 from headrace.client.keywords import checks_keywords
 from headrace.client.message import Message
-from headrace.client.outgoing import Headers, Outgoing, Payload
-from headrace.client.queue.aio import result_of
-from headrace.client.threads import DaemonThreads
+from headrace.client.outgoing import Headers, Key, Outgoing, Payload
+from headrace.client.threads import DaemonThreads, result_of
 
 if TYPE_CHECKING:
     from headrace.client.schemas.serializer import Serializer
@@ -90,9 +89,9 @@ class Stream(AsyncIterator[Message], Generic[StreamT]):
                 self._pending = None
                 self._buffer.extend(pending.result())
 
-    async def seek(self, partition: int, offset: int) -> None:
+    async def seek(self, partition: int, offset: int, topic: str | None = None) -> None:
         """Go on from an offset of a partition."""
-        await self._go(lambda stream: stream.seek(partition, offset))
+        await self._go(lambda stream: stream.seek(partition, offset, topic))
 
     async def seek_to_time(self, when: datetime) -> None:
         """Go on from the first message of each partition at or after a time."""
@@ -185,7 +184,7 @@ class Transaction(Stream[ExactlyOnce]):
         topic: str,
         payload: Payload,
         *,
-        key: str | bytes | None = None,
+        key: Key = None,
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp: datetime | int | None = None,
@@ -196,10 +195,11 @@ class Transaction(Stream[ExactlyOnce]):
         source: str | None = None,
         subject: str | None = None,
         schema: "str | Serializer | None" = None,
+        key_schema: "str | Serializer | None" = None,
     ) -> None:
         """Publish in the transaction: readers see it when the transaction is committed. The arguments are those of
         `Client.publish`."""
-        event = (type, content_type, correlation_id, id, source, subject, schema)
+        event = (type, content_type, correlation_id, id, source, subject, schema, key_schema)
         outgoing = Outgoing(topic, payload, key, headers, partition, timestamp, *event)
         stream = await self.open()
         await self._do(stream.publish_outgoing, outgoing)

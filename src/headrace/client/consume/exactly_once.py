@@ -10,7 +10,7 @@ from headrace.client.kafka.consumer import PartitionConsumer, Where
 from headrace.client.kafka.transactor import TransactionAborted, Transactor
 from headrace.client.keywords import checks_keywords
 from headrace.client.message import Message
-from headrace.client.outgoing import Headers, Outgoing, Payload
+from headrace.client.outgoing import Headers, Key, Outgoing, Payload
 
 if TYPE_CHECKING:
     from headrace.client.schemas.serializer import Serializer
@@ -40,7 +40,7 @@ class ExactlyOnce(Consumption):
         topic: str,
         payload: Payload,
         *,
-        key: str | bytes | None = None,
+        key: Key = None,
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp: datetime | int | None = None,
@@ -51,6 +51,7 @@ class ExactlyOnce(Consumption):
         source: str | None = None,
         subject: str | None = None,
         schema: "str | Serializer | None" = None,
+        key_schema: "str | Serializer | None" = None,
     ) -> None:
         """Publish in the transaction: readers see it when the transaction is committed. The arguments are those of
         `Client.publish`.
@@ -59,7 +60,7 @@ class ExactlyOnce(Consumption):
             for order in orders:
                 orders.publish("invoices", invoice_for(order), key=order.key)
         """
-        event = (type, content_type, correlation_id, id, source, subject, schema)
+        event = (type, content_type, correlation_id, id, source, subject, schema, key_schema)
         self.publish_outgoing(Outgoing(topic, payload, key, headers, partition, timestamp, *event))
 
     def publish_outgoing(self, outgoing: Outgoing) -> None:

@@ -30,6 +30,7 @@ class Handler:
     commit_interval_s: float | None = None
     transactional_id: str | None = None
     type: Any = None
+    everywhere: bool = False
     monitor: WorkerMonitor = field(default_factory=lambda: WorkerMonitor("", ""))
 
     def __post_init__(self) -> None:

@@ -30,12 +30,18 @@ class Loop(Protocol):
 def start(loops: Sequence[Loop]) -> "list[Future[None]]":
     """Run each loop on a thread of its own; when one fails, the others are stopped."""
     futures: list[Future[None]] = []
+    start_into(futures, loops)
+    return futures
+
+
+def start_into(futures: "list[Future[None]]", loops: Sequence[Loop]) -> None:
+    """Like `start`, for a caller that must know those that run if it is interrupted."""
     for loop in loops:
         future: Future[None] = Future()
         future.set_running_or_notify_cancel()
-        threading.Thread(target=_run, args=(loop, future, loops), name="headrace-handler", daemon=True).start()
+        thread = threading.Thread(target=_run, args=(loop, future, loops), name="headrace-handler", daemon=True)
+        thread.start()
         futures.append(future)
-    return futures
 
 
 def _run(loop: Loop, future: "Future[None]", loops: Sequence[Loop]) -> None:
@@ -58,8 +64,16 @@ def stop_all(loops: Sequence[Loop]) -> None:
 
 def run_until_stopped(loops: Sequence[Loop], signals: Iterable[Signals]) -> None:
     """Run until `stop` or one of the signals; the messages being handled are finished. Raises the error of a loop."""
+    futures: list[Future[None]] = []
     with stopping_on(signals, lambda: stop_all(loops)):
-        wait_for(start(loops))
+        try:
+            start_into(futures, loops)
+            wait_for(futures)
+        except BaseException:
+            # A signal handler of the program may raise here, at any point.
+            stop_all(loops)
+            wait_quietly(futures)
+            raise
 
 
 def wait_for(futures: "Iterable[Future[None]]") -> None:

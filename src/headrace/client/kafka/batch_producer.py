@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from headrace.client.errors import ClientError, DeliveryFailed, Unreachable
-from headrace.client.kafka.librdkafka import delivery_error, log
+from headrace.client.kafka.librdkafka import delivery_error, log, refused_delivery
 from headrace.client.outgoing import ProducerRecord
 
 CONFIG = {"linger.ms": 50}
@@ -81,7 +81,7 @@ class BatchProducer:
         first = delivery_error(records[0].topic, bunch.errors[0], self._bootstrap)
         text = f"{len(bunch.errors)} of {len(records)} messages: {first}"
         if isinstance(first, DeliveryFailed):
-            raise DeliveryFailed(text, code=first.code, count=len(bunch.errors))
+            raise refused_delivery(bunch.errors[0], text, len(bunch.errors))
         raise Unreachable(text)
 
     def close(self) -> None:

@@ -6,8 +6,9 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from headrace.client.errors import ConsumeFailed
+from headrace.client.errors import ClientError, ConsumeFailed
 from headrace.client.kafka.librdkafka import TRANSIENT, UNREACHABLE, consume_error, create_client, explain, log
+from headrace.client.kafka.mirrors import Mirrors, MirrorWatch
 from headrace.client.message import Message, PayloadReader, ProcessScopes
 from headrace.client.threads import within
 
@@ -40,18 +41,26 @@ _REFUSED = UNREACHABLE | {
     KafkaError.REBALANCE_IN_PROGRESS,
     KafkaError.FENCED_INSTANCE_ID,
     KafkaError.STALE_MEMBER_EPOCH,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
 }
-"""A commit that fails so may be retried later: no broker answers, or a rebalance is in progress."""
+"""A commit that fails so may be retried later: no broker answers, a rebalance is in progress, a topic was deleted."""
 
 
 class PartitionConsumer:
     """Reads the partitions that the group assigns to this member, or that `assign` names."""
 
-    def __init__(self, config: dict[str, Any]) -> None:
+    def __init__(self, config: dict[str, Any], watch: MirrorWatch | None = None) -> None:
+        """With `watch`, the mirrors that it finds are read as well."""
+        self.watch = watch
+        self.origins: Mirrors = {}
+        """The mirror topics that are read because of `watch`, and the topics named that are mirrors."""
+        self._subscribe: Callable[[], None] | None = None
         self.bootstrap: str = config["bootstrap.servers"]
         self.consumer = create_client(Consumer, {"on_commit": self._on_commit, **config})
         self._warned: set[int] = set()
         self._taken: list[Message] = []
+        self._failure: ClientError | None = None
+        """What is raised when the messages before it have been returned."""
         self._paused: set[Where] = set()
         self._uncommitted: set[Where] = set()
         self._is_closed = False
@@ -85,12 +94,23 @@ class PartitionConsumer:
 
             return call
 
-        self.consumer.subscribe(
-            topics,
-            on_assign=passing_on(on_assigned, is_end=False),
-            on_revoke=passing_on(on_revoked, is_end=True),
-            on_lost=passing_on(on_lost, is_end=True),
-        )
+        def subscribe() -> None:
+            self.consumer.subscribe(
+                [*topics, *sorted(self.origins.keys() - set(topics))],
+                on_assign=passing_on(on_assigned, is_end=False),
+                on_revoke=passing_on(on_revoked, is_end=True),
+                on_lost=passing_on(on_lost, is_end=True),
+            )
+
+        if self.watch is not None:
+            self.origins, self._subscribe = self.watch.start(), subscribe
+        subscribe()
+
+    def _follow_mirrors(self, watch: MirrorWatch) -> None:
+        """Subscribe to mirrors that were found since the last call, and no longer to those that were deleted."""
+        if self._subscribe is not None and watch.found is not self.origins:
+            self.origins = watch.found
+            self._subscribe()
 
     def take(self, maximum: int, timeout_s: float, ack: Callable[[Message], None] | None = None) -> list[Message]:
         """Messages as soon as there are any, up to `maximum`; none after `timeout_s`.
@@ -98,15 +118,26 @@ class PartitionConsumer:
         All of them are of partitions that are ours when it returns. So messages are asked for one by one: in the midst
         of a batch librdkafka may serve a rebalance and return what it took before.
         """
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
         try:
+            if self.watch is not None:
+                self._follow_mirrors(self.watch)
             wait_s = 0.0 if self._taken else timeout_s
             while len(self._taken) < maximum and (raw := self.consumer.poll(wait_s)) is not None:
                 wait_s = 0.0
                 if not self._is_error(raw):
-                    self._taken.append(_message(raw, ack, self.process, self.reader))
-        except KafkaException as failure:
-            raise consume_error(failure, self.bootstrap, "reading failed") from None
-        # Whatever was raised above: what was read before that is returned when this is called again.
+                    self._taken.append(self._message(raw, ack))
+        except (KafkaException, ConsumeFailed) as error:
+            if isinstance(error, KafkaException):
+                failure = consume_error(error, self.bootstrap, "reading failed")
+            else:
+                failure = error
+            if not self._taken:
+                raise failure from None
+            self._failure = failure
+        # If a callback has raised something above, what was read before is returned when this is called again.
         taken, self._taken = self._taken, []
         return taken
 
@@ -189,6 +220,11 @@ class PartitionConsumer:
         """Read these partitions from these offsets, outside of any group, in addition to those assigned before."""
         self.consumer.incremental_assign([TopicPartition(*where, offset) for where, offset in positions.items()])
 
+    def unassign(self, where: set[Where]) -> None:
+        """Read these partitions no longer."""
+        self._drop(where)
+        self.consumer.incremental_unassign([TopicPartition(*each) for each in where])
+
     def assignment(self) -> set[Where]:
         return {(each.topic, each.partition) for each in self.consumer.assignment()}
 
@@ -256,16 +292,16 @@ class PartitionConsumer:
         """Leave the group; runs `on_revoked` first."""
         if not self._is_closed:
             self._is_closed = True
+            if self.watch is not None:
+                self.watch.close()
             try:
                 within(_CLOSE_TIMEOUT_S, self.consumer.close)
             except TimeoutError:
                 log.warning("librdkafka does not close a consumer: the group will miss it when its session is over")
 
-
-def _message(
-    raw: Any, ack: Callable[[Message], None] | None, process: ProcessScopes | None, reader: PayloadReader | None
-) -> Message:
-    _, timestamp_ms = raw.timestamp()
-    where = (raw.topic(), raw.partition(), raw.offset())
-    headers = tuple(raw.headers() or ())
-    return Message(*where, raw.value(), raw.key(), headers, max(timestamp_ms, 0), ack, process, reader)
+    def _message(self, raw: Any, ack: Callable[[Message], None] | None) -> Message:
+        _, timestamp_ms = raw.timestamp()
+        topic: str = raw.topic()
+        where = (topic, raw.partition(), raw.offset())
+        headers, time_ms, origin = tuple(raw.headers() or ()), max(timestamp_ms, 0), self.origins.get(topic, "")
+        return Message(*where, raw.value(), raw.key(), headers, time_ms, origin, ack, self.process, self.reader)

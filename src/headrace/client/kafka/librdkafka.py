@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer, libversion
 
-from headrace.client.errors import ClientError, ConsumeFailed, DeliveryFailed, Unreachable
-from headrace.model.data_keys import shredded_text
+from headrace.client.errors import BacklogFull, ClientError, ConsumeFailed, DeliveryFailed, Unreachable
+from headrace.model.data_keys import unreadable_text
 
 log = logging.getLogger("headrace.client")
 
@@ -216,8 +216,8 @@ def explain(error: KafkaError, bootstrap: str, *, reading: str | None = None) ->
             f"this user may not write to any topic, or is not allowed to be an idempotent producer: "
             f"headrace acl add NAME --producer TOPIC ({name})"
         )
-    if error.code() == KafkaError.POLICY_VIOLATION and reading is not None:
-        text = shredded_text(reading)
+    if reading is not None:
+        text = unreadable_text(error.code(), reading) or text
     return text if name in text else f"{text} ({name})"
 
 
@@ -231,7 +231,30 @@ def consume_error(failure: KafkaException, bootstrap: str, what: str) -> ClientE
 def delivery_error(topic: str, error: KafkaError, bootstrap: str) -> ClientError:
     """The SDK's error for a message that was not acknowledged: it is not stored, or may be."""
     text = f"a message to {topic} was not delivered: {explain(error, bootstrap)}"
-    return Unreachable(text) if is_unreachable(error) else DeliveryFailed(text, code=str(error.name()))
+    if error.code() == KafkaError._MSG_TIMED_OUT:
+        text += f", or {topic} has had no room for it: its backlog is at its bound, and the policy is block"
+    return Unreachable(text) if is_unreachable(error) else refused_delivery(error, text)
+
+
+_TAKES_NO_MORE = (
+    "; the broker takes no more for now, because the backlog is at its bound, or topics with its prefix store as much "
+    "as their quota allows. Send again when consumers have caught up, start more of them, or raise the bound, which "
+    "`headrace topic describe` and `headrace quota top` show"
+)
+_NOT_VALID = (
+    "; it does not fit the schema of the topic, has no key although the topic is compacted, or the topic was shredded: "
+    "`headrace topic describe` shows what the topic demands"
+)
+
+
+def refused_delivery(error: KafkaError, text: str, count: int = 1) -> DeliveryFailed:
+    """The SDK's error, with a text, for messages that a broker has refused."""
+    # The broker's own words are in its answer, but librdkafka does not show them.
+    if error.code() == KafkaError.POLICY_VIOLATION:
+        return BacklogFull(text + _TAKES_NO_MORE, code=str(error.name()), count=count)
+    if error.code() == KafkaError.INVALID_RECORD:
+        text += _NOT_VALID
+    return DeliveryFailed(text, code=str(error.name()), count=count)
 
 
 @contextmanager

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from headrace.client.errors import ClientError, DeliveryFailed, Unreachable
-from headrace.client.kafka.librdkafka import create_client, delivery_error, explain, log, warm_up
+from headrace.client.errors import ClientError, Unreachable
+from headrace.client.kafka.librdkafka import create_client, delivery_error, explain, log, refused_delivery, warm_up
 from headrace.client.outgoing import Outgoing, ProducerRecord, encode
 from headrace.client.partitioners import Partitioner, by_key
 from headrace.model.queued import MessageIds
@@ -168,11 +168,8 @@ class Publisher:
             failed, self._unseen = self._unseen, []
         if failed:
             reason = explain(failed[0], self._bootstrap)
-            raise DeliveryFailed(
-                f"{len(failed)} messages were not delivered, the first because: {reason}",
-                code=str(failed[0].name()),
-                count=len(failed),
-            )
+            text = f"{len(failed)} messages were not delivered, the first because: {reason}"
+            raise refused_delivery(failed[0], text, len(failed))
         if left:
             raise Unreachable(f"{left} messages are not answered yet by {self._bootstrap}")
 

@@ -1,28 +1,25 @@
 """Queues for asyncio: the same verbs and promises as `headrace.client.queue.queue`, awaited."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from datetime import datetime
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from headrace.client.errors import Unreachable
-from headrace.client.failures import reason_for_broker
 from headrace.client.keywords import checks_keywords
 from headrace.client.outgoing import Headers, Payload
 from headrace.client.queue import queue as sync
-from headrace.client.queue.acks import AckResult
+from headrace.client.queue.aio_message import QueueMessage
+from headrace.client.queue.aio_tasks import Redrive, TaskCall
 from headrace.client.queue.description import QueueDescription
-from headrace.client.queue.message import NewMessage, PeekedMessage, QueueMessageBody, Seconds, SendOptions, SentMessage
+from headrace.client.queue.message import NewMessage, PeekedMessage, Seconds, SendOptions, SentMessage
 from headrace.client.queue.message import QueueMessage as SyncMessage
-from headrace.client.queue.redrive import Redrive as SyncRedrive
 from headrace.client.queue.settings import QueueOptions
-from headrace.client.queue.worker import QueueWorker
-from headrace.client.threads import DaemonThreads
-from headrace.model.queue_wire import Counts, Received
+from headrace.client.queue.worker import Concurrency, QueueWorker
+from headrace.client.threads import DaemonThreads, result_of
+from headrace.model.queue_wire import Counts
 
 if TYPE_CHECKING:
     from headrace.client.schemas.serializer import Serializer
@@ -32,136 +29,6 @@ _THREADS = 64
 
 T = TypeVar("T")
 WorkerT = TypeVar("WorkerT", bound=Callable[..., object])
-
-
-async def result_of(future: "Future[T]") -> T:
-    """Await the result of a thread. Cancelling the caller does not cancel the work."""
-    return await asyncio.shield(asyncio.wrap_future(future))
-
-
-async def _settled(settlement: AckResult) -> None:
-    """Wait until the broker has it; raises what went wrong."""
-    loop = asyncio.get_running_loop()
-    answered = asyncio.Event()
-
-    def tell(_: AckResult) -> None:
-        # Nothing waits on a closed loop.
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(answered.set)
-
-    settlement.when_done(tell)
-    await answered.wait()
-    settlement.result()
-
-
-@checks_keywords
-class QueueMessage(QueueMessageBody[Received]):
-    """A received message, leased to this receiver until it is acknowledged or its visibility timeout ends.
-
-    ```python
-    from headrace.aio import Client
-
-    async with Client("localhost:9092") as client:
-        for message in await client.queue("emails").receive(max=10):
-            async with message:  # acknowledges it; an exception returns it to the queue with the reason
-                print(message.id, message.attempt, message.json())
-    ```
-    """
-
-    __slots__ = ("_message", "queue")
-
-    def __init__(self, message: SyncMessage) -> None:
-        super().__init__(message.found)
-        self._message = message
-        self.queue = message.queue
-
-    @property
-    def value(self) -> Any:
-        """The body as a value of the `type` that `receive` or the worker was given. Raises `InvalidMessage` if it is
-        not of that type."""
-        return self._message.value
-
-    async def ack(self) -> None:
-        """It is done and is not received again. Goes out together with others; returns when the broker has it."""
-        await _settled(self._message.ack())
-
-    async def nack(self, delay: Seconds | None = None, reason: str = "") -> None:
-        """It failed, and is to be tried again after `delay`; without one, as the queue's retry policy says."""
-        await _settled(self._message.nack(delay, reason))
-
-    async def __aenter__(self) -> "QueueMessage":
-        """`async with message:` acknowledges it when the block ends, unless it was settled there; when an exception
-        ends the block, it is returned with that as the reason."""
-        self._message.begin_process()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if not self._message.is_settled:
-                if error is None:
-                    await self.ack()
-                else:
-                    await self.nack(reason=reason_for_broker(error))
-        finally:
-            self._message.end_process(error)
-
-    async def extend(self, seconds: Seconds) -> None:
-        """Keep it for so long from now on. Raises `LeaseLost` if it is not ours any more."""
-        await _settled(self._message.extend_soon(seconds))
-
-    def __repr__(self) -> str:
-        return repr(self._message)
-
-
-@checks_keywords
-class Redrive:
-    """The progress of a redrive: messages that the broker moves from one queue to another.
-
-    ```python
-    from headrace.aio import Client
-
-    async with Client("localhost:9092") as client:
-        redrive = await client.queue("emails-dead").redrive(reason_contains="Timeout")
-        print((await redrive.wait()).moved)
-    ```
-    """
-
-    def __init__(self, move: SyncRedrive, threads: DaemonThreads) -> None:
-        self._move = move
-        self._threads = threads
-
-    @property
-    def id(self) -> str:
-        return self._move.id
-
-    @property
-    def status(self) -> str:
-        return self._move.status
-
-    @property
-    def moved(self) -> int:
-        return self._move.moved
-
-    @property
-    def to_move(self) -> int:
-        return self._move.to_move
-
-    async def look(self) -> "Redrive":
-        """Ask the broker how far it is."""
-        await result_of(self._threads.submit(self._move.look))
-        return self
-
-    async def cancel(self) -> "Redrive":
-        """Cancel it; messages that were moved stay moved."""
-        await result_of(self._threads.submit(self._move.cancel))
-        return self
-
-    async def wait(self, timeout: float | None = None) -> "Redrive":
-        """Wait until it is over. Raises `QueueFailed` if it failed and `TimeoutError` if it is not over in time."""
-        await result_of(self._threads.submit(self._move.wait, timeout))
-        return self
 
 
 @checks_keywords
@@ -201,6 +68,10 @@ class Queue:
         priority_ageing: Seconds | None = None,
         dedupe_by_content: bool | None = None,
         max_in_flight: int | None = None,
+        max_backlog: int | None = None,
+        max_backlog_bytes: int | None = None,
+        max_backlog_age: Seconds | None = None,
+        max_backlog_policy: Literal["block", "refuse", "drop-oldest"] | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> "Queue":
         """Make the queue. The arguments are those of `headrace.Queue.create`."""
@@ -218,6 +89,10 @@ class Queue:
             priority_ageing=priority_ageing,
             dedupe_by_content=dedupe_by_content,
             max_in_flight=max_in_flight,
+            max_backlog=max_backlog,
+            max_backlog_bytes=max_backlog_bytes,
+            max_backlog_age=max_backlog_age,
+            max_backlog_policy=max_backlog_policy,
             settings=settings,
         )
         await self._do(lambda: self._queue.create(**options))
@@ -240,6 +115,10 @@ class Queue:
         priority_ageing: Seconds | None = None,
         dedupe_by_content: bool | None = None,
         max_in_flight: int | None = None,
+        max_backlog: int | None = None,
+        max_backlog_bytes: int | None = None,
+        max_backlog_age: Seconds | None = None,
+        max_backlog_policy: Literal["block", "refuse", "drop-oldest"] | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
         """Change settings; those that are not given stay. The arguments are those of `headrace.Queue.alter`."""
@@ -257,6 +136,10 @@ class Queue:
             priority_ageing=priority_ageing,
             dedupe_by_content=dedupe_by_content,
             max_in_flight=max_in_flight,
+            max_backlog=max_backlog,
+            max_backlog_bytes=max_backlog_bytes,
+            max_backlog_age=max_backlog_age,
+            max_backlog_policy=max_backlog_policy,
             settings=settings,
         )
         await self._do(lambda: self._queue.alter(unset, **options))
@@ -322,6 +205,33 @@ class Queue:
         )
         return await self._do(lambda: self._queue.send_many(bodies, **options))
 
+    async def call(
+        self,
+        body: Payload,
+        *,
+        delay: Seconds | None = None,
+        at: datetime | None = None,
+        priority: int | None = None,
+        group: str | None = None,
+        dedupe: str | None = None,
+        ttl: Seconds | None = None,
+        headers: Headers | None = None,
+        schema: "str | Serializer | None" = None,
+        type: Any = None,
+    ) -> TaskCall:
+        """Send a message whose result is wanted. The arguments are those of `headrace.Queue.call`."""
+        options = SendOptions(
+            delay=delay,
+            at=at,
+            priority=priority,
+            group=group,
+            dedupe=dedupe,
+            ttl=ttl,
+            headers=headers,
+            schema=schema,
+        )
+        return TaskCall(await self._do(lambda: self._queue.call(body, type=type, **options)), self._threads)
+
     async def receive(
         self, max: int = 1, wait: float = 20.0, visibility: Seconds | None = None, *, type: Any = None
     ) -> list[QueueMessage]:
@@ -369,7 +279,7 @@ class Queue:
         return [Redrive(each, self._threads) for each in await self._do(self._queue.redrives)]
 
     def worker(
-        self, concurrency: int = 8, *, visibility: Seconds | None = None, type: Any = None
+        self, concurrency: Concurrency = 8, *, visibility: Seconds | None = None, type: Any = None
     ) -> Callable[[WorkerT], WorkerT]:
         """Register a function that `Client.run` calls with the messages, `concurrency` at a time: a coroutine function
         on the event loop, another on a thread. See `headrace.client.queue.queue.Queue.worker`."""

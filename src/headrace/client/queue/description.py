@@ -52,6 +52,8 @@ class KnownQueue:
             try:
                 return self.ask()
             except NoSuchQueue as error:
+                if error.code == "QueueElsewhere":
+                    raise
                 text = f"{error}; make it with queue.create() or `headrace queue create {self._name}`"
                 raise NoSuchQueue(text, code=error.code) from None
         found, asked_at_s = known

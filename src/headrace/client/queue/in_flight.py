@@ -33,7 +33,7 @@ class InFlightMessages(Generic[Message]):
     """All messages in flight, of which `concurrency` are handled at a time. Times are seconds of a monotonic clock."""
 
     def __init__(self, concurrency: int, lease_s: float, now_s: float) -> None:
-        self._concurrency = concurrency
+        self.concurrency = concurrency
         self._lease_s = lease_s
         self._waiting: deque[InFlightMessage[Message]] = deque()
         self._behind: dict[str, deque[InFlightMessage[Message]]] = {}
@@ -95,7 +95,7 @@ class InFlightMessages(Generic[Message]):
             self._finished = 0
             self._counted_at_s = now_s
         ahead = min(_AHEAD_MOST, int(self._per_s * _AHEAD_S))
-        return max(0, self._concurrency + ahead - len(self._all))
+        return max(0, self.concurrency + ahead - len(self._all))
 
     def to_renew(self, now_s: float) -> list[InFlightMessage[Message]]:
         """Those whose leases are to be extended now: more than half of their time is over. They count as extended;

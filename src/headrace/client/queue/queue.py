@@ -1,18 +1,16 @@
 """`client.queue("emails")`: a queue whose messages are leased, acknowledged, retried and dead-lettered."""
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from headrace.client.errors import ClientError, NoSuchQueue
+from headrace.client.errors import NoSuchQueue
 from headrace.client.health import WorkerMonitor, name_of
-from headrace.client.kafka.librdkafka import log
 from headrace.client.keywords import checks_keywords
-from headrace.client.outgoing import Headers, Payload
+from headrace.client.outgoing import Headers, Payload, pairs
 from headrace.client.queue.acks import AckBatcher
+from headrace.client.queue.calls import TaskCall
 from headrace.client.queue.description import KnownQueue, QueueDescription
 from headrace.client.queue.message import (
     NewMessage,
@@ -20,29 +18,21 @@ from headrace.client.queue.message import (
     QueueMessage,
     Seconds,
     SentMessage,
-    dead_letter_record,
     milliseconds,
-    seconds,
 )
+from headrace.client.queue.receiver import QueueReceiver
 from headrace.client.queue.redrive import Redrive, filter_of
 from headrace.client.queue.rpc import QueueRpc
 from headrace.client.queue.sender import QueueSender
 from headrace.client.queue.settings import QueueOptions, check, known, settings_of
-from headrace.client.queue.worker import QueueWorker, WorkerLoop
+from headrace.client.queue.worker import Concurrency, QueueWorker, WorkerLoop
+from headrace.client.queue.worker_source import WorkerSource
 from headrace.model import queue_wire as wire
 from headrace.model.queue_wire import Counts
 
 if TYPE_CHECKING:
     from headrace.client.factory import ConnectionFactory
-    from headrace.client.otel import ProcessSpan
     from headrace.client.schemas.serializer import Serializer
-
-_SLICE_S = 20.0
-"""How long one call waits for messages."""
-_AT_ONCE = 1_000
-"""No more in one call."""
-_WORKER_S = 5.0
-"""How long a worker waits for a broker before it says so; then it goes on waiting."""
 
 WorkerT = TypeVar("WorkerT", bound=Callable[[QueueMessage], object])
 
@@ -66,11 +56,11 @@ class Queue:
         self.name = name
         self._rpc = rpc
         self._connection = connection
-        self._tracing = connection.tracing
         self._settler = AckBatcher(name, rpc)
         self._register = register
         self._known = KnownQueue(name, rpc)
         self._sender = QueueSender(name, connection, self._known)
+        self._receiver = QueueReceiver(name, connection, rpc, self._settler)
 
     # The queue
 
@@ -90,6 +80,10 @@ class Queue:
         priority_ageing: Seconds | None = None,
         dedupe_by_content: bool | None = None,
         max_in_flight: int | None = None,
+        max_backlog: int | None = None,
+        max_backlog_bytes: int | None = None,
+        max_backlog_age: Seconds | None = None,
+        max_backlog_policy: Literal["block", "refuse", "drop-oldest"] | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> "Queue":
         """Create the queue, and its dead-letter queue if that does not exist. Does nothing if it exists with the same
@@ -110,6 +104,8 @@ class Queue:
         - `priority_ageing`: a message that has waited this long counts as one level more urgent.
         - `dedupe_by_content`: in a fifo queue, the same body within 5 minutes is one message.
         - `max_in_flight`: no more than so many messages are in flight.
+        - `max_backlog`, `max_backlog_bytes`, `max_backlog_age`: how much the queue may have that is not acknowledged;
+          beyond that senders wait, unless `max_backlog_policy` is `refuse` (`BacklogFull`) or `drop-oldest`.
         - `settings`: any others by their names, such as `queue.max.message.bytes`.
         """
         options = QueueOptions(
@@ -126,6 +122,10 @@ class Queue:
             priority_ageing=priority_ageing,
             dedupe_by_content=dedupe_by_content,
             max_in_flight=max_in_flight,
+            max_backlog=max_backlog,
+            max_backlog_bytes=max_backlog_bytes,
+            max_backlog_age=max_backlog_age,
+            max_backlog_policy=max_backlog_policy,
             settings=settings,
         )
         chosen = settings_of(options)
@@ -162,6 +162,10 @@ class Queue:
         priority_ageing: Seconds | None = None,
         dedupe_by_content: bool | None = None,
         max_in_flight: int | None = None,
+        max_backlog: int | None = None,
+        max_backlog_bytes: int | None = None,
+        max_backlog_age: Seconds | None = None,
+        max_backlog_policy: Literal["block", "refuse", "drop-oldest"] | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
         """Change settings; those that are not given stay. Those in `unset`, by their own names such as
@@ -185,6 +189,10 @@ class Queue:
             priority_ageing=priority_ageing,
             dedupe_by_content=dedupe_by_content,
             max_in_flight=max_in_flight,
+            max_backlog=max_backlog,
+            max_backlog_bytes=max_backlog_bytes,
+            max_backlog_age=max_backlog_age,
+            max_backlog_policy=max_backlog_policy,
             settings=settings,
         )
         chosen = settings_of(options)
@@ -285,6 +293,36 @@ class Queue:
         common = NewMessage(None, delay, at, priority, group, dedupe, ttl, headers, schema)
         return self._sender.send_many(bodies, common)
 
+    def call(
+        self,
+        body: Payload,
+        *,
+        delay: Seconds | None = None,
+        at: datetime | None = None,
+        priority: int | None = None,
+        group: str | None = None,
+        dedupe: str | None = None,
+        ttl: Seconds | None = None,
+        headers: Headers | None = None,
+        schema: "str | Serializer | None" = None,
+        type: Any = None,
+    ) -> TaskCall:
+        """Send a message whose result is wanted: the value that its worker returns, see `TaskCall.result`. `type` is
+        that of the result, see `Client.consume`; without it, what JSON gives, or `bytes`. The others are those of
+        `send`.
+
+        ```python
+        client.queue("sums").create()
+        call = client.queue("sums").call([1, 2, 3])
+        print(call.done())
+        ```
+        """
+        call, reply_headers = self._connection.replies.new_call(self.name, self._connection.reader(type))
+        headers = [*pairs(headers), *reply_headers]
+        message = NewMessage(body, delay, at, priority, group, dedupe, ttl, headers, schema)
+        call.message_id = self.send_awaited(message).result().id
+        return call
+
     # Receiving
 
     def receive(
@@ -293,45 +331,13 @@ class Queue:
         """Up to `max` messages (and 1,000), as soon as there are any; none if none came within `wait` seconds. Each is
         hidden from others for `visibility`; without it, as the queue says. `type` is that of `message.value`, see
         `Client.consume`."""
-        give_up_at_s, began_ns = time.monotonic() + wait, time.time_ns()
-        tracer = None if self._tracing is None else self._tracing.active
-        process = None if tracer is None else partial(tracer.process_queued, queue=self.name, is_counted=False)
-        while True:
-            left_s = give_up_at_s - time.monotonic()
-            found = self._receive(max, min(_SLICE_S, left_s), milliseconds(visibility), process=process)
-            if found and tracer is not None:
-                tracer.received_from_queue(self.name, found, began_ns)
-            if found or left_s <= _SLICE_S:
-                return self._readable(found, type)
-
-    def _readable(self, messages: list[QueueMessage], kind: Any) -> list[QueueMessage]:
-        """The messages with what reads their values as a type."""
-        reader = self._connection.reader(kind)
-        for each in messages:
-            each.reader = reader
-        return messages
+        return self._receiver.receive(max, wait, milliseconds(visibility), type)
 
     def receive_until(
         self, is_over: Callable[[], bool], maximum: int, wait_s: float, visibility_s: float
     ) -> list[QueueMessage]:
-        """What a worker does: it waits for a broker that is away, and says so by `Unreachable` every few seconds."""
-        return self._receive(maximum, wait_s, round(visibility_s * 1000), patience_s=_WORKER_S, is_over=is_over)
-
-    def _receive(
-        self,
-        maximum: int,
-        wait_s: float,
-        visibility_ms: int | None,
-        *,
-        patience_s: float | None = None,
-        is_over: Callable[[], bool] = lambda: False,
-        process: "Callable[[QueueMessage], ProcessSpan] | None" = None,
-    ) -> list[QueueMessage]:
-        wait_s = max(0.0, wait_s)
-        call = wire.Receive(self.name, min(maximum, _AT_ONCE), round(wait_s * 1000), visibility_ms)
-        found = self._rpc.call(call, wire.AllReceived, longer_s=wait_s, patience_s=patience_s, is_over=is_over)
-        name, settler = self.name, self._settler
-        return [QueueMessage(name, each, settler, process) for each in found.messages]
+        """Receive as a worker does: wait for a broker that is away, and raise `Unreachable` every few seconds."""
+        return self._receiver.receive_until(is_over, maximum, wait_s, visibility_s)
 
     def peek(
         self,
@@ -381,10 +387,10 @@ class Queue:
     # Working
 
     def worker(
-        self, concurrency: int = 8, *, visibility: Seconds | None = None, type: Any = None
+        self, concurrency: Concurrency = 8, *, visibility: Seconds | None = None, type: Any = None
     ) -> Callable[[WorkerT], WorkerT]:
         """Register a function that `Client.run` calls with the messages, `concurrency` at a time. With asyncio it may
-        be `async`.
+        be `async`. `"auto"` uses as many threads as raise the rate, from 1 to 64.
 
         When it returns, the message is acknowledged; while it runs, the lease is extended. When it raises, the message
         is returned with the reason and retried by the queue's policy; after `max_receives` it goes to the dead-letter
@@ -402,51 +408,20 @@ class Queue:
 
     def loop(self, worker: QueueWorker) -> WorkerLoop:
         """The loop of a worker of this queue."""
-        settings = self._known.settings
-        lease_s = seconds(worker.visibility) if worker.visibility else int(settings["visibility_timeout_ms"]) / 1000
-        return WorkerLoop(
-            self,
-            self._reading(worker),
-            worker.monitor,
-            concurrency=worker.concurrency,
-            lease_s=lease_s,
-            is_fifo=settings["type"] == "fifo",
-            tracing=self._tracing,
+        source = WorkerSource(
+            self.name,
+            self._connection,
+            self._rpc,
+            settler=self._settler,
+            known=self._known,
+            sender=self._sender,
+            receiver=self._receiver,
         )
+        return source.loop(worker)
 
-    def _reading(self, worker: QueueWorker) -> Callable[[QueueMessage], object]:
-        """The function of a worker with the value of each message read before it."""
-        if worker.type is None:
-            return worker.function
-
-        def call(message: QueueMessage) -> object:
-            for each in self._readable([message], worker.type):
-                _ = each.value
-            return worker.function(message)
-
-        return call
-
-    def bury(self, message: QueueMessage, reason: str) -> bool:
-        """Move a message to the dead-letter queue now; the copy is stored first. False if there is none."""
-        found = self._known.look()
-        dead_letter = str(found.settings.get("dead_letter", ""))
-        if not dead_letter:
-            return False
-        copy = dead_letter_record(message, found.topic_id, dead_letter, reason, round(time.time() * 1000))
-        try:
-            self._sender.send_record(copy)
-        except ClientError as error:
-            log.warning("%s of %s could not be dead-lettered: %s", message.id, self.name, error)
-            return False
-        message.ack()
-        return True
-
-    def backlog(self) -> int | None:
-        """How many messages are available; None without an answer."""
-        try:
-            return self._rpc.call(wire.Count(self.name), Counts, patience_s=0).available
-        except ClientError:
-            return None
+    def reply(self, message: QueueMessage, value: object) -> None:
+        """Send a result to the caller of a received message, if it has one. A worker does that by returning it."""
+        self._connection.reply_sender.returned(message, value)
 
     def flush(self) -> None:
         """Wait until every acknowledgement so far is with the broker."""

@@ -31,7 +31,11 @@ _ONCE = (wire.StartMove,)
 """Calls that are not idempotent."""
 _TRANSIENT = frozenset({"QueueUnavailable", "StaleQueueLeader", "PeerUnavailable", "NoBrokerReady"})
 """Transient errors: a queue is being loaded, or has no leader at the moment."""
-_KINDS: dict[str, type[QueueFailed]] = {"UnknownQueue": NoSuchQueue, "NotInFlight": LeaseLost}
+_KINDS: dict[str, type[QueueFailed]] = {
+    "UnknownQueue": NoSuchQueue,
+    "QueueElsewhere": NoSuchQueue,
+    "NotInFlight": LeaseLost,
+}
 
 _encode = msgspec.msgpack.Encoder().encode
 _answers: dict[type[msgspec.Struct], msgspec.msgpack.Decoder[Any]] = {

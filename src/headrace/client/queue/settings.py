@@ -37,6 +37,13 @@ class QueueOptions(TypedDict, total=False):
     dedupe_by_content: bool | None
     """In a fifo queue: messages with the same body within 5 minutes are one, unless they have ids."""
     max_in_flight: int | None
+    max_backlog: int | None
+    """The most messages that are not acknowledged: available, in flight and delayed."""
+    max_backlog_bytes: int | None
+    max_backlog_age: Seconds | None
+    """The largest age of the oldest message."""
+    max_backlog_policy: Literal["block", "refuse", "drop-oldest"] | None
+    """What happens at these bounds: senders wait, or get `BacklogFull`, or the oldest messages are dropped."""
     settings: Mapping[str, str] | None
     """Any others by their names, such as `queue.max.message.bytes`."""
 
@@ -48,6 +55,7 @@ _DURATIONS = {
     "backoff": "retry.backoff.ms",
     "backoff_max": "retry.backoff.max.ms",
     "priority_ageing": "priority.ageing.ms",
+    "max_backlog_age": "max.backlog.age.ms",
 }
 _OTHERS = {
     "type": "type",
@@ -57,6 +65,9 @@ _OTHERS = {
     "jitter": "retry.jitter",
     "dedupe_by_content": "dedupe.by.content",
     "max_in_flight": "max.in.flight",
+    "max_backlog": "max.backlog.messages",
+    "max_backlog_bytes": "max.backlog.bytes",
+    "max_backlog_policy": "max.backlog.policy",
 }
 
 

@@ -1,7 +1,8 @@
 """The loop behind `@queue.worker`: receives, dispatches messages to threads, extends their leases, acknowledges.
 
 One thread receives, one extends the leases of all messages in flight for as long as they take, and `concurrency`
-threads handle. An unreachable broker is waited for; leases survive its restart, here and there.
+threads handle, or as many as `concurrency.py` finds useful. An unreachable broker is waited for; leases survive its
+restart, here and there.
 """
 
 import inspect
@@ -10,12 +11,13 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from headrace.client.errors import ClientError, LeaseLost, Reject, Retry, Unreachable
 from headrace.client.failures import failure_of, reason_for_broker
 from headrace.client.health import WorkerMonitor
 from headrace.client.queue.acks import AckResult
+from headrace.client.queue.concurrency import ThreadLimit
 from headrace.client.queue.in_flight import InFlightMessage, InFlightMessages
 from headrace.client.queue.message import QueueMessage, Seconds, seconds
 from headrace.model.failure_headers import reason_with
@@ -31,6 +33,9 @@ _LEAST_LEASE_S = 1.0
 _MOST_LEASE_S = 12 * 60 * 60.0
 _LOOK_EVERY_S = 5.0
 """How often the number of available messages is requested."""
+_ADAPT_EVERY_S = 0.25
+
+Concurrency = int | Literal["auto"]
 
 
 @dataclass(frozen=True)
@@ -40,13 +45,13 @@ class QueueWorker:
     queue: "Queue"
     function: Callable[[QueueMessage], object]
     monitor: WorkerMonitor
-    concurrency: int = 8
+    concurrency: Concurrency = 8
     visibility: Seconds | None = None
     type: Any = None
 
     def __post_init__(self) -> None:
-        if self.concurrency < 1:
-            raise ValueError("concurrency must be at least 1")
+        if self.concurrency != "auto" and (not isinstance(self.concurrency, int) or self.concurrency < 1):
+            raise ValueError('concurrency must be at least 1, or "auto"')
         if self.visibility is not None and not _LEAST_LEASE_S <= seconds(self.visibility) <= _MOST_LEASE_S:
             raise ValueError("visibility must be between a second and twelve hours")
 
@@ -63,7 +68,8 @@ class WorkerQueue(Protocol):
     def receive_until(
         self, is_over: Callable[[], bool], maximum: int, wait_s: float, visibility_s: float
     ) -> list[QueueMessage]: ...
-    def bury(self, message: QueueMessage, reason: str) -> bool: ...
+    def dead_letter(self, message: QueueMessage, reason: str) -> bool: ...
+    def reply(self, message: QueueMessage, value: object) -> None: ...
     def backlog(self) -> int | None: ...
     def flush(self) -> None: ...
 
@@ -77,7 +83,7 @@ class WorkerLoop:
         call: Callable[[QueueMessage], object],
         monitor: WorkerMonitor,
         *,
-        concurrency: int,
+        concurrency: Concurrency,
         lease_s: float,
         is_fifo: bool,
         tracing: "MessagingTracer | None" = None,
@@ -86,14 +92,19 @@ class WorkerLoop:
         self._tracing = tracing
         self._call = call
         self.monitor = monitor
-        self._concurrency = concurrency
+        self._limit = ThreadLimit(time.monotonic()) if concurrency == "auto" else None
+        """None if the number of threads is fixed."""
+        self._concurrency = self._limit.threads if self._limit is not None else int(concurrency)
+        self._threads: list[threading.Thread] = []
         self._lease_s = max(lease_s, _LEAST_LEASE_S)
         self._is_fifo = is_fifo
         self._lock = threading.Lock()
         self._work_to_do = threading.Condition(self._lock)
         self._room = threading.Condition(self._lock)
         """Notified when a message is finished, successfully or not."""
-        self._hand: InFlightMessages[QueueMessage] = InFlightMessages(concurrency, self._lease_s, time.monotonic())
+        self._hand: InFlightMessages[QueueMessage] = InFlightMessages(
+            self._concurrency, self._lease_s, time.monotonic()
+        )
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._failure: BaseException | None = None
@@ -108,7 +119,9 @@ class WorkerLoop:
         """There is nothing to release."""
 
     def run(self) -> None:
-        threads = [self._thread(self._keep_leases), *(self._thread(self._work) for _ in range(self._concurrency))]
+        leases = self._thread(self._keep_leases)
+        with self._lock:
+            self._allow(self._concurrency)
         try:
             while not self._is_over():
                 self._receive()
@@ -120,7 +133,7 @@ class WorkerLoop:
                 self._room.wait(_WAIT_S)
             self._ended.set()
             self._work_to_do.notify_all()
-        for each in threads:
+        for each in (leases, *self._threads):
             each.join()
         try:
             self._source.flush()
@@ -180,9 +193,12 @@ class WorkerLoop:
 
     def _keep_leases(self) -> None:
         # Messages that are received meanwhile are due only after half of their lease.
-        while not self._ended.wait(min(_WAIT_S, self._lease_s / 10)):
+        every_s = _WAIT_S if self._limit is None else _ADAPT_EVERY_S
+        while not self._ended.wait(min(every_s, self._lease_s / 10)):
             with self._lock:
                 due = self._hand.to_renew(time.monotonic())
+                if self._limit is not None and not self._is_over() and self._limit.tick(time.monotonic()):
+                    self._allow(self._limit.threads)
             self._renew(due)
             self.monitor.tick()
 
@@ -197,10 +213,28 @@ class WorkerLoop:
 
     # Handling
 
+    def _allow(self, threads: int) -> None:
+        """Let this many messages be handled at a time. Threads that are not needed any more wait."""
+        self._concurrency = self._hand.concurrency = threads
+        while len(self._threads) < threads:
+            self._threads.append(self._thread(self._work))
+        if self._limit is not None:
+            self.monitor.uses(threads)
+            self._work_to_do.notify_all()
+            self._room.notify_all()
+
+    def _next(self) -> InFlightMessage[QueueMessage] | None:
+        if self._is_over() or self._hand.running >= self._concurrency:
+            return None
+        held = self._hand.start()
+        if held is None and self._limit is not None:
+            self._limit.idle()
+        return held
+
     def _work(self) -> None:
         while True:
             with self._lock:
-                held = None if self._is_over() else self._hand.start()
+                held = self._next()
                 if held is None:
                     if self._ended.is_set():
                         return
@@ -222,12 +256,15 @@ class WorkerLoop:
         message = held.message
         behind: list[QueueMessage] = []
         try:
-            _refuse_coroutine(self._call(message))
+            returned = self._call(message)
+            _refuse_coroutine(returned)
+            self._source.reply(message, returned)
         except BaseException as error:
             if span is not None:
                 span.failed(error)
             with self._lock:
                 behind = self._hand.failed(held)
+                self._count_finished()
                 self._room.notify_all()
             self._give_up_on(message, error)
             # Only now: they must not be handled before the one that failed is to be.
@@ -240,7 +277,12 @@ class WorkerLoop:
             message.ack()
         with self._lock:
             self._hand.done(held)
+            self._count_finished()
             self._room.notify_all()
+
+    def _count_finished(self) -> None:
+        if self._limit is not None:
+            self._limit.finished()
 
     def _give_up_on(self, message: QueueMessage, error: BaseException) -> None:
         name = f"{message.id} of {message.queue}"
@@ -249,7 +291,7 @@ class WorkerLoop:
         if message.is_settled:
             self.monitor.failed(error, f"failed after it settled {name}", "after settling", is_expected=is_expected)
             return
-        if isinstance(error, Reject) and self._source.bury(message, reason):
+        if isinstance(error, Reject) and self._source.dead_letter(message, reason):
             self.monitor.failed(error, f"{name} is dead-lettered", "dead-lettered", is_expected=True)
             return
         what = f"{name} failed at attempt {message.attempt} and is returned"

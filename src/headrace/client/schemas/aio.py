@@ -5,12 +5,11 @@ from typing import Any
 
 from headrace.client.keywords import checks_keywords
 from headrace.client.message import Message
-from headrace.client.queue.aio import result_of
 from headrace.client.schemas.cache import RegisteredSchema
 from headrace.client.schemas.schemas import Reference
 from headrace.client.schemas.schemas import Schemas as SyncSchemas
 from headrace.client.schemas.serializer import SchemaFormat, Serializer
-from headrace.client.threads import DaemonThreads
+from headrace.client.threads import DaemonThreads, result_of
 
 
 @checks_keywords
@@ -56,3 +55,7 @@ class Schemas:
     async def decode(self, message: Message, type: Any = dict) -> Any:
         """The value of a message by its schema, as a type. Raises `InvalidMessage`."""
         return await result_of(self._threads.submit(self._schemas.decode, message, type))
+
+    async def decode_key(self, message: Message, type: Any = dict) -> Any:
+        """The key of a message by its schema, as a type; None if it has none. Raises `InvalidMessage`."""
+        return await result_of(self._threads.submit(self._schemas.decode_key, message, type))

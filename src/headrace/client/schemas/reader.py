@@ -8,7 +8,7 @@ from headrace.client.message import Header
 from headrace.client.schemas.cache import SchemaCache
 from headrace.client.schemas.values import as_type, is_protobuf, of_json
 from headrace.schemas.payload.errors import InvalidPayload
-from headrace.schemas.payload.frames import VALUE_HEADER, FramedPayload, frame_of
+from headrace.schemas.payload.frames import KEY_HEADER, VALUE_HEADER, FramedPayload, frame_of
 
 _MAX_MAGIC = 1
 """No text of JSON begins with such a byte."""
@@ -21,12 +21,12 @@ class ValueReader:
         self._schemas = schemas
         self._kind = kind
 
-    def read(self, data: bytes | None, headers: Iterable[Header] = ()) -> Any:
+    def read(self, data: bytes | None, headers: Iterable[Header] = (), *, is_key: bool = False) -> Any:
         """The value; None for a tombstone. Raises `InvalidMessage`; `SchemaFailed` if its schema is not registered."""
         if data is None:
             return None
         try:
-            frame = _frame(data, tuple(headers))
+            frame = _frame(data, tuple(headers), is_key)
             if frame is not None:
                 return self._by_schema(frame)
             return self._message(data) if is_protobuf(self._kind) else of_json(data, self._kind)
@@ -51,9 +51,10 @@ class ValueReader:
             raise InvalidPayload(f"the value is no {self._kind.__name__}: {error}") from None
 
 
-def _frame(data: bytes, headers: tuple[Header, ...]) -> FramedPayload | None:
+def _frame(data: bytes, headers: tuple[Header, ...], is_key: bool) -> FramedPayload | None:
     """The frame of a value; None if it has none, and is JSON or else not readable."""
-    has_header = any(name == VALUE_HEADER for name, _ in headers)
+    own = KEY_HEADER if is_key else VALUE_HEADER
+    has_header = any(name == own for name, _ in headers)
     if not has_header and (not data or data[0] > _MAX_MAGIC):
         return None
-    return frame_of(data, headers)
+    return frame_of(data, headers, is_key=is_key)

@@ -80,6 +80,10 @@ class Schemas:
         """The value of a message by its schema, as a type. Raises `InvalidMessage`."""
         return ValueReader(self._schemas, type).read(message.payload, message.headers)
 
+    def decode_key(self, message: Message, type: Any = dict) -> Any:
+        """The key of a message by its schema, as a type; None if it has none. Raises `InvalidMessage`."""
+        return ValueReader(self._schemas, type).read(message.key, message.headers, is_key=True)
+
 
 def schema_text(schema: Any, form: str) -> tuple[str, str]:
     """The type of a schema in the registry, and its text."""

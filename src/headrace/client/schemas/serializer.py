@@ -8,13 +8,20 @@ from uuid import UUID
 from headrace.client.errors import InvalidMessage, SchemaFailed
 from headrace.client.keywords import checks_keywords
 from headrace.client.message import Header
-from headrace.client.outgoing import Outgoing, pairs
+from headrace.client.outgoing import Outgoing, PayloadEncoder, pairs
 from headrace.client.schemas.cache import RegisteredSchema, SchemaCache
 from headrace.client.schemas.derived import derived_schema, is_typed
 from headrace.client.schemas.reader import ValueReader
 from headrace.client.schemas.values import as_plain, is_protobuf
 from headrace.schemas.payload.errors import InvalidPayload
-from headrace.schemas.payload.frames import FIRST_MESSAGE, VALUE_HEADER, MessageIndexes, header_value, prefix
+from headrace.schemas.payload.frames import (
+    FIRST_MESSAGE,
+    KEY_HEADER,
+    VALUE_HEADER,
+    MessageIndexes,
+    header_value,
+    prefix,
+)
 
 if TYPE_CHECKING:
     from headrace.schemas.payload.codecs import PayloadCodec
@@ -54,10 +61,11 @@ class Serializer:
         self._in_header = in_header
         self._reader = ValueReader(schemas, Any)
 
-    def encode(self, value: Any, headers: list[Header] | None = None) -> bytes | None:
+    def encode(self, value: Any, headers: list[Header] | None = None, *, is_key: bool = False) -> bytes | None:
         """The bytes of a value; None for None. If the schema is named in a header, it is added to `headers`.
 
-        Raises `InvalidMessage` for a value that does not fit, and `SchemaFailed` if there is no schema.
+        `is_key` says that it is the key of a message, which has a header of its own. Raises `InvalidMessage` for a
+        value that does not fit, and `SchemaFailed` if there is no schema.
         """
         if value is None:
             return None
@@ -74,12 +82,12 @@ class Serializer:
             return prefix(schema.id, place) + body
         if headers is None:
             raise ValueError("the schema is named in a header: give encode a list of headers to add it to")
-        headers.append((VALUE_HEADER, header_value(UUID(schema.guid), place)))
+        headers.append((KEY_HEADER if is_key else VALUE_HEADER, header_value(UUID(schema.guid), place)))
         return body
 
-    def decode(self, data: bytes | None, headers: Iterable[Header] = ()) -> Any:
+    def decode(self, data: bytes | None, headers: Iterable[Header] = (), *, is_key: bool = False) -> Any:
         """The value of bytes, by the schema that they or the headers name. Raises `InvalidMessage`."""
-        return self._reader.read(data, headers)
+        return self._reader.read(data, headers, is_key=is_key)
 
     def _schema_for(self, value: Any) -> RegisteredSchema:
         """The schema of the subject. If the subject has none yet, that of the value's type is registered."""
@@ -102,11 +110,16 @@ class Serializer:
 
 
 def framed(outgoing: Outgoing, schemas: SchemaCache) -> Outgoing:
-    """The message with its payload encoded by its schema; without a schema, as it is."""
-    if outgoing.schema is None:
+    """The message with its payload and key encoded by their schemas; without schemas, as it is."""
+    if outgoing.schema is None and outgoing.key_schema is None:
         return outgoing
-    chosen = outgoing.schema
-    serializer = Serializer(schemas, chosen) if isinstance(chosen, str) else chosen
-    headers = pairs(outgoing.headers)
-    payload = serializer.encode(outgoing.payload, headers)
-    return replace(outgoing, payload=payload, headers=headers, schema=None)
+    headers, payload, key = pairs(outgoing.headers), outgoing.payload, outgoing.key
+    if outgoing.schema is not None:
+        payload = _encoder(outgoing.schema, schemas).encode(payload, headers)
+    if outgoing.key_schema is not None:
+        key = _encoder(outgoing.key_schema, schemas).encode(key, headers, is_key=True)
+    return replace(outgoing, payload=payload, key=key, headers=headers, schema=None, key_schema=None)
+
+
+def _encoder(chosen: str | PayloadEncoder, schemas: SchemaCache) -> PayloadEncoder:
+    return Serializer(schemas, chosen) if isinstance(chosen, str) else chosen

@@ -142,6 +142,12 @@ async def _add(
                 place: ErrorCode.unknown_topic_or_partition if place in unknown else ErrorCode.operation_not_attempted
                 for place in places
             }
+        mirrored = {topic for topic, _ in places if image.read_only_mirror(topic) is not None}
+        if mirrored:
+            return {
+                place: ErrorCode.policy_violation if place[0] in mirrored else ErrorCode.operation_not_attempted
+                for place in places
+            }
         if ctx.version < _BATCHED_FROM:
             await transactions.add(asked.transactional_id, producer, places)
         else:

@@ -2,17 +2,20 @@
 
 - The client sends the salt and the salted password; only the keys that verify a password are derived from it and
   stored. A credential is in force on this broker when the answer is sent.
-- There is one result for each user. One that appears twice is DUPLICATE_RESOURCE, and nothing of it changes.
+- There is one result for each user. One that appears twice is DUPLICATE_RESOURCE, or has the error of its first entry,
+  deletions before upsertions; nothing of it changes.
 - UNACCEPTABLE_CREDENTIAL: an empty name, fewer than 4,096 or more than 16,384 iterations, a salt or salted password
   of the wrong length. UNSUPPORTED_SASL_MECHANISM: neither SCRAM-SHA-256 nor SCRAM-SHA-512. RESOURCE_NOT_FOUND: the
   deletion of a credential that does not exist.
 - UNSUPPORTED_VERSION while the cluster's feature level is too low to store users.
 - Permissions: ALTER on the cluster, else CLUSTER_AUTHORIZATION_FAILED for each user.
 
-Difference from Kafka: the users of a request are changed one after the other, not all at once.
+Differences from Kafka: the users of a request are changed one after the other, not all at once. Kafka stores a salted
+password of any length, though no password has it then.
 """
 
-from collections import Counter
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
@@ -36,29 +39,24 @@ if TYPE_CHECKING:
 
 KEY = 51
 Outcome = tuple[ErrorCode, str | None]
-_DONE: Outcome = (ErrorCode.none, None)
+Change = Callable[[], Awaitable[None]]
+"""What is done for a user whose entry is valid."""
+_TWICE: Outcome = (ErrorCode.duplicate_resource, "a user must appear only once in a request")
 
 
 @handles(KEY, 0, 0, needs=(ALTER_CLUSTER,))
 async def alter_user_scram_credentials(
     ctx: Context, request: "AlterUserScramCredentialsRequest"
 ) -> "AlterUserScramCredentialsResponse":
-    counts = Counter([one.name for one in request.deletions] + [one.name for one in request.upsertions])
-    may_alter = ctx.allows(ALTER_CLUSTER)
     outcomes: dict[str, Outcome] = {}
-    for name, count in counts.items():
-        if not may_alter:
-            outcomes[name] = ErrorCode.cluster_authorization_failed, str(not_authorized(ALTER_CLUSTER))
-        elif count > 1:
-            outcomes[name] = ErrorCode.duplicate_resource, "a user must appear only once in a request"
-        elif not name:
-            outcomes[name] = ErrorCode.unacceptable_credential, "the name of a user must not be empty"
-    for deletion in request.deletions:
-        if deletion.name not in outcomes:
-            outcomes[deletion.name] = await _delete(ctx, deletion)
-    for upsertion in request.upsertions:
-        if upsertion.name not in outcomes:
-            outcomes[upsertion.name] = await _put(ctx, upsertion)
+    if ctx.allows(ALTER_CLUSTER):
+        changes = _valid_changes(ctx, request, outcomes)
+        for name, change in changes.items():
+            outcomes[name] = await _outcome(change)
+    else:
+        refusal = ErrorCode.cluster_authorization_failed, str(not_authorized(ALTER_CLUSTER))
+        names = [each.name for each in request.deletions] + [each.name for each in request.upsertions]
+        outcomes = dict.fromkeys(names, refusal)
     schema = ctx.schema
     return make(
         schema.AlterUserScramCredentialsResponse,
@@ -70,32 +68,49 @@ async def alter_user_scram_credentials(
     )
 
 
-async def _delete(ctx: Context, deletion: "ScramCredentialDeletion") -> Outcome:
-    mechanism = MECHANISMS.get(deletion.mechanism)
-    if mechanism is None:
-        return _unknown_mechanism(deletion.mechanism)
+def _valid_changes(
+    ctx: Context, request: "AlterUserScramCredentialsRequest", outcomes: dict[str, Outcome]
+) -> dict[str, Change]:
+    """The changes to make, by user; errors go to `outcomes`."""
+    changes: dict[str, Change] = {}
+    entries: list[tuple[str, int, Callable[[], Change]]] = [
+        *((each.name, each.mechanism, partial(_deletion, ctx, each)) for each in request.deletions),
+        *((each.name, each.mechanism, partial(_upsertion, ctx, each)) for each in request.upsertions),
+    ]
+    for name, mechanism, check in entries:
+        if name in outcomes:
+            continue
+        if changes.pop(name, None) is not None:
+            outcomes[name] = _TWICE
+        elif not name:
+            outcomes[name] = ErrorCode.unacceptable_credential, "the name of a user must not be empty"
+        elif mechanism not in MECHANISMS:
+            outcomes[name] = ErrorCode.unsupported_sasl_mechanism, f"there is no SCRAM mechanism {mechanism}"
+        else:
+            try:
+                changes[name] = check()
+            except ValueError as problem:
+                outcomes[name] = ErrorCode.unacceptable_credential, str(problem)
+            except HeadraceError as failure:
+                outcomes[name] = error_code(failure), error_message(failure)
+    return changes
+
+
+def _deletion(ctx: Context, deletion: "ScramCredentialDeletion") -> Change:
+    access, mechanism = ctx.services.access, MECHANISMS[deletion.mechanism]
+    access.check_credential(deletion.name, mechanism)
+    return lambda: access.delete_credential(deletion.name, mechanism)
+
+
+def _upsertion(ctx: Context, upsertion: "ScramCredentialUpsertion") -> Change:
+    mechanism = MECHANISMS[upsertion.mechanism]
+    credential = credential_from_salted(mechanism, upsertion.salt, upsertion.salted_password, int(upsertion.iterations))
+    return lambda: ctx.services.access.put_credential(upsertion.name, credential)
+
+
+async def _outcome(change: Change) -> Outcome:
     try:
-        await ctx.services.access.delete_credential(deletion.name, mechanism)
+        await change()
     except HeadraceError as failure:
         return error_code(failure), error_message(failure)
-    return _DONE
-
-
-async def _put(ctx: Context, upsertion: "ScramCredentialUpsertion") -> Outcome:
-    mechanism = MECHANISMS.get(upsertion.mechanism)
-    if mechanism is None:
-        return _unknown_mechanism(upsertion.mechanism)
-    try:
-        credential = credential_from_salted(
-            mechanism, upsertion.salt, upsertion.salted_password, int(upsertion.iterations)
-        )
-        await ctx.services.access.put_credential(upsertion.name, credential)
-    except ValueError as problem:
-        return ErrorCode.unacceptable_credential, str(problem)
-    except HeadraceError as failure:
-        return error_code(failure), error_message(failure)
-    return _DONE
-
-
-def _unknown_mechanism(number: int) -> Outcome:
-    return ErrorCode.unsupported_sasl_mechanism, f"there is no SCRAM mechanism {number}"
+    return ErrorCode.none, None

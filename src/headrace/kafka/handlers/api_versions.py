@@ -11,8 +11,8 @@
   supported (KIP-1071).
 - A feature that may be off (minimum 0) is left out of the supported ones below v4: Java clients 3.3 to 3.7 refuse to
   connect to a broker that lists one (KAFKA-17492).
-- Envelope is listed only for clients that identify as brokers: it carries calls between brokers, and other clients have
-  no use for it.
+- Envelope is listed only for clients that identify as brokers or as links: it carries calls between brokers, and other
+  clients have no use for it.
 - The response header is v0 in every version (see `protocol/codec.py`).
 """
 
@@ -28,7 +28,7 @@ from headrace.kafka.permissions import NOTHING
 from headrace.model.features import FEATURE, FIRST_LEVEL, LATEST_LEVEL, finalized, level
 from headrace.protocol.codec import API_VERSIONS_KEY, make
 from headrace.protocol.units import NO_THROTTLE
-from headrace.replication.peers import BROKER_SOFTWARE
+from headrace.replication.peers import BROKER_SOFTWARE, CLIENT_SOFTWARE
 
 if TYPE_CHECKING:
     from kio.schema.api_versions.v4.request import ApiVersionsRequest
@@ -39,6 +39,7 @@ _SOFTWARE_MAX_LENGTH = 128
 _FEATURES_FROM = 3
 _MINIMUM_ZERO_FROM = 4
 _BETWEEN_BROKERS = frozenset({58})
+_CALLERS = (BROKER_SOFTWARE, CLIENT_SOFTWARE)
 _UNSUPPORTED = Struct(">ihihhh")
 
 
@@ -48,12 +49,12 @@ def api_versions(ctx: Context, request: "ApiVersionsRequest") -> "ApiVersionsRes
     software_version = getattr(request, "client_software_version", "unknown")
     error = ErrorCode.none if _is_software(name) and _is_software(software_version) else ErrorCode.invalid_request
     if error is ErrorCode.none:
-        ctx.peer.client_software = f"{name} {software_version}"
+        ctx.peer.set_software(f"{name} {software_version}")
     schema, image = ctx.schema, ctx.services.metadata.image
     keys = tuple(
         schema.ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
         for api in sorted(APIS.values(), key=lambda api: api.key)
-        if api.key not in _BETWEEN_BROKERS or name == BROKER_SOFTWARE
+        if api.key not in _BETWEEN_BROKERS or name in _CALLERS
     )
     return make(
         schema.ApiVersionsResponse,

@@ -19,7 +19,7 @@ from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
 from headrace.kafka.mutation_quota import MutationQuota
 from headrace.kafka.permissions import ALTER_TOPIC
-from headrace.model.errors import HeadraceError, ProtocolError
+from headrace.model.errors import HeadraceError, MirrorIsReadOnly, ProtocolError
 from headrace.model.ids import TopicName
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
@@ -45,6 +45,10 @@ async def create_partitions(ctx: Context, request: "CreatePartitionsRequest") ->
                 raise ProtocolError(f"the topic {wanted.name} appears more than once in the request")
             ctx.require(ALTER_TOPIC, wanted.name)
             metadata = ctx.services.metadata
+            if (mirror := metadata.image.read_only_mirror(wanted.name)) is not None:
+                raise MirrorIsReadOnly(
+                    f"{wanted.name} is a mirror topic of the link {mirror.link}: it gets the partitions of its source"
+                )
             assignment = None if wanted.assignments is None else [entry.broker_ids for entry in wanted.assignments]
             if quota.applies:
                 await metadata.add_partitions(wanted.name, wanted.count, assignment, validate_only=True)

@@ -15,8 +15,8 @@
   that claims to be a replica and is not one is refused.
 - A broker that does not lead answers NOT_LEADER_OR_FOLLOWER, from v12 on with the leader's id, from v16 on also with
   its endpoint (KIP-951).
-- Records whose key was shredded are POLICY_VIOLATION, which clients do not retry; records whose key this broker lacks
-  are KAFKA_STORAGE_ERROR, which they do.
+- Records whose key was shredded are POLICY_VIOLATION, and encrypted batches that were changed CORRUPT_MESSAGE: clients
+  do not retry these. Records whose key this broker lacks are KAFKA_STORAGE_ERROR, which they do.
 - A request of a session ends the wait of the previous one.
 - A consumer that exceeds its quota consumer_byte_rate gets an empty answer, and is then delayed; replicas have none.
 - Permissions: READ on each topic of the request and of its session, else TOPIC_AUTHORIZATION_FAILED; a forbidden topic

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from headrace.groups.patterns import topic_pattern
 from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
 from headrace.kafka.permissions import DESCRIBE_TRANSACTIONAL_ID
 from headrace.model.errors import HeadraceError
+from headrace.model.patterns import topic_pattern
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 from headrace.transactions.states import TransactionState

@@ -8,7 +8,8 @@
 - If the topic's `compression.type` is not `producer`, a batch in another codec is recompressed first.
 - If the topic has schema validation, batches with records that do not fit their schema are INVALID_RECORD, with the
   reason for each such record; NOT_ENOUGH_REPLICAS while the registry cannot be asked, so that clients retry.
-- Clients cannot produce to internal topics: INVALID_TOPIC_EXCEPTION.
+- Clients cannot produce to internal topics: INVALID_TOPIC_EXCEPTION. Records for a topic whose data keys were destroyed
+  are INVALID_RECORD: POLICY_VIOLATION, which a fetch of them gets, would say that there is no room now.
 - An idempotent producer's duplicate is answered with the offset of the original, when that is committed.
 - From v13 on topics are named by id.
 - Only the leader accepts records. Others answer NOT_LEADER_OR_FOLLOWER, from v10 on with the leader and its endpoint
@@ -21,30 +22,38 @@
   the coordinator; if that is another broker, only when the partition has no record of the transaction yet. Before v12
   AddPartitionsToTxn must have added it, else INVALID_TXN_STATE (TRANSACTION_ABORTABLE in v11); from v12 on (transaction
   version 2) the partition is added first.
-- A client that exceeds its quota producer_byte_rate gets its answer at once, and is then delayed; with acks=0, too.
+- If the backlog of a partition is at its bound: POLICY_VIOLATION (`refuse`); the request waits for room, and after a
+  while the partition is answered with NOT_ENOUGH_REPLICAS, which clients retry (`block`). Each with a message.
+- If a quota of bytes stored by topics with a prefix has no room: POLICY_VIOLATION, with a message; above nine tenths of
+  it the producer is delayed.
+- A client that exceeds its quota producer_byte_rate gets its answer at once, and is then delayed; with acks=0, too. So
+  is every producer while the disk is nearly full; when even less room is left, KAFKA_STORAGE_ERROR.
 - Permissions: WRITE on each topic, else TOPIC_AUTHORIZATION_FAILED; a forbidden topic is not looked up by name, an
   unknown id is UNKNOWN_TOPIC_ID. With a transactional id also WRITE on it, else nothing is written:
   TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 - No difference from Kafka; as there, a request that times out may still have been written.
 """
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Container, Coroutine, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
+from headrace.kafka.backlog_waits import Batch, check_backlog
 from headrace.kafka.dispatch import NO_ANSWER, Context, NoAnswer, Raw, Result, handles
 from headrace.kafka.errors import error_code, error_message
 from headrace.kafka.grants import TopicGrants
 from headrace.kafka.leaders import LEADER_ERRORS, current_leader, endpoints_of
 from headrace.kafka.permissions import WRITE_TOPIC, WRITE_TRANSACTIONAL_ID, not_authorized
 from headrace.kafka.recompression import Refused
-from headrace.kafka.schema_checks import BatchToCheck
+from headrace.kafka.schema_checks import BatchToCheck, CheckedPlace
+from headrace.kafka.stored_append import append_within
 from headrace.kafka.transaction_requests import code_for_writing, joined
 from headrace.model.errors import (
     CoordinatorError,
+    DiskFull,
     HeadraceError,
     InvalidRecord,
     InvalidRequiredAcks,
@@ -52,6 +61,7 @@ from headrace.model.errors import (
     InvalidTransaction,
     NotEnoughReplicas,
     ProtocolError,
+    TopicShredded,
     TransactionError,
     UnknownTopicId,
 )
@@ -60,6 +70,7 @@ from headrace.model.image import INTERNAL_TOPICS
 from headrace.protocol.codec import read_request_header, response_header
 from headrace.protocol.fast import ProducedPartition, TopicKey, produce_response
 from headrace.protocol.produce_request import PartitionData, ProduceRequest, read_produce_request
+from headrace.quotas.disk_pressure import NEARLY_FULL
 from headrace.records.batch import HEADER_SIZE, BatchHeader, Buffer, check_batch, read_header
 from headrace.records.validation import validate_for_topic
 from headrace.replication.partition import Partition
@@ -104,20 +115,40 @@ def produce(ctx: Context, request: ProduceRequest) -> "Result[Produced]":
     denied = None if authorizer is None else _denied(ctx, request, authorizer)
     if denied:
         request = _without_records(request, denied)
+    waits = ctx.services.backlog_waits
+    if waits.is_needed and (waiting := waits.concerned(request)):
+        return _produce_with_room(ctx, request, waiting, denied)
+    return _produce_unchecked(ctx, request, denied)
+
+
+async def _produce_with_room(
+    ctx: Context, request: ProduceRequest, waiting: list[Batch], denied: Refused | None
+) -> Produced | Deferred[Produced]:
+    await ctx.services.backlog_waits.until_room(waiting)
+    result = _produce_unchecked(ctx, request, denied)
+    return await result if isinstance(result, Coroutine) else result
+
+
+def _produce_unchecked(ctx: Context, request: ProduceRequest, denied: Refused | None) -> "Result[Produced]":
     checks = ctx.services.schema_checks
-    if checks.is_needed and (batches := checks.concerned(request)) and not checks.pass_at_once(batches):
-        return _produce_checked(ctx, request, batches, denied)
-    return _produce_allowed(ctx, request, denied)
+    if checks.is_needed and (batches := checks.concerned(request)):
+        if not checks.pass_at_once(batches):
+            return _produce_checked(ctx, request, batches, denied)
+        return _produce_allowed(ctx, request, denied, {batch.place for batch in batches})
+    return _produce_allowed(ctx, request, denied, ())
 
 
-def _produce_allowed(ctx: Context, request: ProduceRequest, denied: Refused | None) -> "Result[Produced]":
+def _produce_allowed(
+    ctx: Context, request: ProduceRequest, denied: Refused | None, checked: Container[CheckedPlace]
+) -> "Result[Produced]":
+    """`checked` are the partitions whose batches were checked by their schemas."""
     recompressor = ctx.services.recompressor
     if recompressor.is_needed and recompressor.concerns(request):
-        return _produce_recompressed(ctx, request, denied)
+        return _produce_recompressed(ctx, request, denied, checked)
     if request.transactional_id is not None and _must_ask(ctx, request.transactional_id):
         missing = _missing(ctx, request)
         if missing:
-            return _produce_when_joined(ctx, request, missing, denied)
+            return _produce_when_joined(ctx, request, missing, denied, checked)
     return _produce(ctx, request, denied)
 
 
@@ -191,26 +222,27 @@ async def _produce_checked(
     refused = await ctx.services.schema_checks.refused(request, batches)
     if refused:
         request = _without_records(request, refused)
-    result = _produce_allowed(ctx, request, {**(denied or {}), **refused})
+    result = _produce_allowed(ctx, request, {**(denied or {}), **refused}, {batch.place for batch in batches})
     return await result if isinstance(result, Coroutine) else result
 
 
 async def _produce_recompressed(
-    ctx: Context, request: ProduceRequest, denied: Refused | None
+    ctx: Context, request: ProduceRequest, denied: Refused | None, checked: Container[CheckedPlace]
 ) -> Produced | Deferred[Produced]:
     request, refused = await ctx.services.recompressor.recompress(request)
     if denied:
         refused |= denied
     if request.transactional_id is not None and _must_ask(ctx, request.transactional_id):
-        return await _produce_when_joined(ctx, request, _missing(ctx, request), refused)
-    return _produce(ctx, request, refused)
+        return await _produce_when_joined(ctx, request, _missing(ctx, request), refused, checked)
+    return _produce(ctx, request, {**ctx.services.schema_checks.unchecked(request, checked), **refused})
 
 
 async def _produce_when_joined(
     ctx: Context,
     request: ProduceRequest,
     missing: dict[ProducerIdAndEpoch, list[Partition]],
-    refused: Refused | None = None,
+    refused: Refused | None,
+    checked: Container[CheckedPlace],
 ) -> Produced | Deferred[Produced]:
     assert request.transactional_id is not None
     adds = ctx.header.api_version >= _ADDS_PARTITIONS_FROM
@@ -220,7 +252,8 @@ async def _produce_when_joined(
             for partitions in missing.values()
             for partition in partitions
         }
-        return _produce(ctx, request, refused, asked)
+        unchecked = ctx.services.schema_checks.unchecked(request, checked)
+        return _produce(ctx, request, {**unchecked, **(refused or {})}, asked)
 
 
 def _produce(
@@ -230,15 +263,18 @@ def _produce(
     waiting = _WaitingProduce(ctx) if acks == ACKS_ALL else None
     topics: Topics = []
     has_failures = False
-    problem = _problem_with_request(request)
+    problem = _problem_with_request(ctx, request)
     now_ms = ctx.services.clock.wall_ms()
     for topic, partitions in request.topics:
         produced: list[ProducedPartition] = []
         topics.append((topic, produced))
         for index, records in partitions:
+            if problem is not None:
+                # Not raised: with its traceback it would refer to itself and to the request, until these are collected.
+                produced.append(_failed(ctx, topic, index, problem))
+                has_failures = True
+                continue
             try:
-                if problem is not None:
-                    raise problem
                 if refused and (topic, index) in refused:
                     raise refused[topic, index]
                 partition = _partition(ctx, topic, index)
@@ -318,9 +354,11 @@ def _count_errors(ctx: Context, topics: Topics) -> None:
                     meter.failed(KEY, part.error_code)
 
 
-def _problem_with_request(request: ProduceRequest) -> HeadraceError | None:
+def _problem_with_request(ctx: Context, request: ProduceRequest) -> HeadraceError | None:
     if request.acks not in (-1, 0, 1):
         return InvalidRequiredAcks(f"acks={request.acks} is not one of -1, 0 and 1")
+    if ctx.services.quotas.disk.is_refusing:
+        return DiskFull(NEARLY_FULL)
     return None
 
 
@@ -334,8 +372,9 @@ def _append(
 ) -> AppendResult:
     if partition.topic in INTERNAL_TOPICS:
         raise InvalidTopicName(f"only the broker itself writes to {partition.topic}")
-    if not partition.is_leader:
-        partition.check_leading()
+    if not partition.is_writable:
+        # Before the partition is added to a transaction.
+        partition.check_writable()
     if not records:
         raise InvalidRecord("a partition was sent without a record batch")
     header = check_batch(records)
@@ -349,6 +388,10 @@ def _append(
     batch = validate_for_topic(records, header, partition.settings, now_ms, request_version=ctx.header.api_version)
     if batch is not records:
         header = read_header(batch)
+    if (guard := partition.backlog) is not None:
+        check_backlog(partition, guard, header, len(batch))
+    if (room := partition.stored) is not None:
+        return append_within(ctx, partition, room, batch, header)
     return partition.append(batch, header)
 
 
@@ -379,7 +422,7 @@ def _check_transaction(
 
 def _failed(ctx: Context, topic: TopicKey, index: int, error: BaseException) -> ProducedPartition:
     message = error_message(error)
-    code = error_code(error).value
+    code = ErrorCode.invalid_record.value if isinstance(error, TopicShredded) else error_code(error).value
     return ProducedPartition(
         index,
         code,

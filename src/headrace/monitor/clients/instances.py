@@ -188,6 +188,11 @@ def _valid(texts: Mapping[str, str]) -> MetricsSubscription | None:
 
 
 def _subscription_id(instance_id: UUID, wanted: WantedMetrics) -> int:
-    """Another number for another subscription; it differs between clients, as Kafka's does."""
+    """Another number for another subscription; it differs between clients, as Kafka's does.
+
+    0 while nothing is wanted: librdkafka logs a line about its new client instance id for any other.
+    """
+    if not wanted.prefixes:
+        return 0
     crc = crc32c(f"{instance_id}{wanted.prefixes}{wanted.interval_ms}".encode())
     return crc - (1 << 32) if crc >= 1 << 31 else crc

@@ -15,8 +15,8 @@ from uuid import UUID
 
 from headrace.config.client_metrics import CLIENT_METRICS_SETTINGS, DEFAULT_INTERVAL_MS
 from headrace.config.settings import parse_all
-from headrace.groups.patterns import TopicPattern
 from headrace.model.errors import InvalidRegularExpression, SettingsError
+from headrace.model.patterns import TopicPattern
 
 EVERY_METRIC = "*"
 _EVERY_ON_THE_WIRE = ""

@@ -30,7 +30,14 @@ BUDGET_WAITING = gauge(
     "headrace_request_memory_waiting_connections",
     "Connections of Kafka clients that wait for memory to read a request.",
 )
-METRICS = (CONNECTIONS, OPENED, REFUSED, IN_FLIGHT, BUDGET_USED, BUDGET_LIMIT, BUDGET_WAITING)
+IN_LINE = gauge(
+    "headrace_bulk_line_connections",
+    "Connections whose Produce or Fetch waits in line: the broker is busy, and serves urgent requests first.",
+)
+LINE_WAITS = counter("headrace_bulk_line_waits_total", "How many times a connection has waited in that line.")
+METRICS = (
+    CONNECTIONS, OPENED, REFUSED, IN_FLIGHT, BUDGET_USED, BUDGET_LIMIT, BUDGET_WAITING, IN_LINE, LINE_WAITS,
+)  # fmt: skip
 
 
 class ListenerCounts(NamedTuple):
@@ -42,6 +49,8 @@ class ListenerCounts(NamedTuple):
     memory: Mapping[str, tuple[int, int]]
     """Bytes used and their limit, by protocol."""
     waiting_for_memory: int
+    in_line: int
+    line_waits: int
 
 
 def listener_collector(counts: Callable[[], ListenerCounts]) -> Collector:
@@ -55,6 +64,8 @@ def listener_collector(counts: Callable[[], ListenerCounts]) -> Collector:
             BUDGET_USED.family((BUDGET_USED.label_text(name), used) for name, (used, _) in now.memory.items()),
             BUDGET_LIMIT.family((BUDGET_LIMIT.label_text(name), limit) for name, (_, limit) in now.memory.items()),
             BUDGET_WAITING.single(now.waiting_for_memory),
+            IN_LINE.single(now.in_line),
+            LINE_WAITS.single(now.line_waits),
         )
 
     return collect

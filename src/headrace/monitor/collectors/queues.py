@@ -33,6 +33,9 @@ RETURNED = counter("headrace_queue_messages_returned_total", "Messages returned 
 DEAD_LETTERED = counter(
     "headrace_queue_messages_dead_lettered_total", "Messages moved to the dead-letter queue.", "queue"
 )
+DROPPED = counter(
+    "headrace_queue_messages_dropped_total", "Messages dropped because the backlog was at its bound.", "queue"
+)
 DEAD_LETTERS = gauge(
     "headrace_queue_dead_letters", "Messages in a queue that is the dead-letter queue of others.", "queue"
 )
@@ -48,7 +51,7 @@ SHARE_ACQUIRED = counter(
 
 METRICS = (
     QUEUES, VISIBLE, IN_FLIGHT, DELAYED, OLDEST, SENT, RECEIVED, REDELIVERED, EMPTY, DELETED, RETURNED, DEAD_LETTERED,
-    DEAD_LETTERS, SHARE_LAG, SHARE_LAG_SECONDS, SHARE_IN_FLIGHT, SHARE_ACQUIRED,
+    DROPPED, DEAD_LETTERS, SHARE_LAG, SHARE_LAG_SECONDS, SHARE_IN_FLIGHT, SHARE_ACQUIRED,
 )  # fmt: skip
 
 _COUNTED = {
@@ -59,6 +62,7 @@ _COUNTED = {
     DELETED: "deleted",
     RETURNED: "returned",
     DEAD_LETTERED: "dead_lettered",
+    DROPPED: "dropped",
 }
 
 

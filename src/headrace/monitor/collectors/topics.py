@@ -18,6 +18,9 @@ TOPIC_MESSAGES_OUT = counter(
 TOPIC_BYTES_OUT = counter(
     "headrace_topic_bytes_out_total", "Bytes of batches that consumers were sent; of queues the bodies.", "topic"
 )
+TOPIC_DROPPED = counter(
+    "headrace_topic_messages_dropped_total", "Messages dropped because the backlog was at its bound.", "topic"
+)
 TOPIC_BYTES_REJECTED = counter("headrace_topic_bytes_rejected_total", "Bytes of batches that were refused.", "topic")
 TOPIC_SCHEMA_REFUSALS = counter(
     "headrace_topic_schema_refusals_total", "Records that were refused because they do not fit their schema.", "topic"
@@ -49,6 +52,7 @@ _BY_TOPIC = {
     TOPIC_MESSAGES_OUT: "messages_out",
     TOPIC_BYTES_OUT: "bytes_out",
     TOPIC_BYTES_REJECTED: "bytes_rejected",
+    TOPIC_DROPPED: "messages_dropped",
     TOPIC_SCHEMA_REFUSALS: "schema_refusals",
     TOPIC_REPLICATED_IN: "replicated_in",
     TOPIC_REPLICATED_OUT: "replicated_out",

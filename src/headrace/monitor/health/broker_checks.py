@@ -1,6 +1,6 @@
-"""Problems of one broker: its disk, store, clock, certificates, load and listeners. Pure."""
+"""Problems of one broker: its disk, store, clock, certificates, keys, load and listeners. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from headrace.monitor.health import rules
 from headrace.monitor.health.facts import CertificateFact, DiskFacts, HealthFacts
@@ -8,6 +8,7 @@ from headrace.monitor.health.problem import HealthProblem, Severity
 from headrace.monitor.health.report import bounded, duration, problem, size
 
 _PAGE = "cluster"
+_NAMED_TOPICS = 3
 
 
 def broker_problems(facts: HealthFacts) -> Iterator[HealthProblem]:
@@ -21,6 +22,8 @@ def broker_problems(facts: HealthFacts) -> Iterator[HealthProblem]:
     yield from _load(facts)
     expiring = [each for each in facts.certificates if each.left_s < rules.CERTIFICATE_WARNING_S]
     yield from bounded(expiring, lambda each: _certificate(facts, each), "certificates expire")
+    if facts.locked_topics:
+        yield _of_broker(facts, "master_key", _locked(facts.locked_topics))
     skewed = [each for each in sorted(facts.clock_skews.items()) if abs(each[1]) > rules.CLOCK_SKEW_S]
     yield from bounded(skewed, lambda each: _clock(facts, *each), "clocks differ")
     if facts.open_listeners:
@@ -50,9 +53,11 @@ def _store(facts: HealthFacts) -> Iterator[HealthProblem]:
 def _disk(facts: HealthFacts, disk: DiskFacts) -> Iterator[HealthProblem]:
     free = disk.free_bytes / disk.total_bytes if disk.total_bytes else 1.0
     limit = facts.limits.disk_free_fraction
-    if free < limit:
-        severity: Severity = "critical" if free < limit * rules.DISK_CRITICAL_FRACTION else "warning"
-        text = f"has {size(disk.free_bytes)} ({free:.0%}) left on the disk of {disk.path}."
+    if free < limit or disk.effect:
+        is_critical = disk.effect or free < limit * rules.DISK_CRITICAL_FRACTION
+        severity: Severity = "critical" if is_critical else "warning"
+        effect = f": {disk.effect}" if disk.effect else ""
+        text = f"has {size(disk.free_bytes)} ({free:.0%}) left on the disk of {disk.path}{effect}."
         yield _of_broker(facts, "disk_full", text, severity)
     if disk.full_in_s is not None and disk.full_in_s < rules.DISK_FULL_SOON_S:
         severity = "critical" if disk.full_in_s <= rules.DISK_FULL_CRITICAL_S else "warning"
@@ -82,6 +87,12 @@ def _certificate(facts: HealthFacts, certificate: CertificateFact) -> HealthProb
         subject=f"broker {facts.broker_id}: {certificate.name}",
         page=_PAGE,
     )
+
+
+def _locked(topics: Sequence[str]) -> str:
+    names = ", ".join(topics[:_NAMED_TOPICS])
+    more = f" and {len(topics) - _NAMED_TOPICS:,} more" if len(topics) > _NAMED_TOPICS else ""
+    return f"lacks the master key of encrypted topics, and can neither read nor write them: {names}{more}."
 
 
 def _clock(facts: HealthFacts, broker: int, ahead_s: float) -> HealthProblem:

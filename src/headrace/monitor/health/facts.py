@@ -55,6 +55,8 @@ class DiskFacts(NamedTuple):
     free_bytes: int
     full_in_s: float | None = None
     """When it is full at the rate of the last minutes; None if it does not fill up."""
+    effect: str = ""
+    """What that little room means for producers, as the end of a sentence; empty if nothing."""
 
 
 class CertificateFact(NamedTuple):
@@ -122,6 +124,8 @@ class HealthFacts:
     login_failures: int = 0
     """Within the last minute."""
     certificates: Sequence[CertificateFact] = ()
+    locked_topics: Sequence[str] = ()
+    """Encrypted topics whose data keys this broker cannot unwrap."""
     clock_skews: Mapping[int, float] = field(default_factory=dict)
     """By broker: how many seconds its clock is ahead of this one's."""
     silent: Sequence[int] = ()

@@ -179,6 +179,12 @@ RULES = (
         alert_after_s=0,
     ),
     HealthRule(
+        "master_key", ("critical",), "HeadraceMasterKeyMissing", "A broker lacks the key of encrypted topics",
+        "a broker hosts encrypted topics whose data keys it cannot unwrap",
+        "Set `encryption.master.key.file`, or the command, to the key that its log names, and restart it.",
+        alert_after_s=0,
+    ),
+    HealthRule(
         "clock_skew", ("critical", "warning"), "HeadraceClockSkew", "The clocks of brokers differ",
         f"the clock of a broker is more than {CLOCK_SKEW_S:.0f} s off another's; critical from 60 s",
         "Let every machine follow NTP: `timedatectl status`, `chronyc tracking`.",

@@ -28,6 +28,7 @@ from headrace.monitor.monitor import Monitor
 from headrace.monitor.pipelines.entries import PipelineEntry
 from headrace.monitor.pipelines.service import PipelineReports
 from headrace.monitor.snapshots import BrokerStat, DiskStat, GroupStat, QueueStat, TransactionStat
+from headrace.quotas.disk_pressure import DiskPressure
 from headrace.runtime.clock import Clock
 from headrace.security.authenticator import Login
 from headrace.security.security import Security
@@ -48,6 +49,8 @@ class HealthParts:
     """None on a single node."""
     failure: Callable[[], BaseException | None]
     """Why the data directory takes no more writes."""
+    locked_topics: Callable[[], Sequence[str]]
+    """Encrypted topics whose data keys this broker cannot unwrap."""
 
 
 class HealthSource:
@@ -69,6 +72,7 @@ class HealthSource:
         # Set when there are listeners:
         self.certificates: Callable[[], Sequence[CertificateFact]] = tuple
         self.is_budget_used_up: Callable[[], bool] = lambda: False
+        self.disk_pressure = DiskPressure()
         self.loop_lag_s: Callable[[], float] = lambda: 0.0
         """The longest time that the event loop was held up within the last minute."""
         self.store_calls: Callable[[], tuple[int, float]] = lambda: (0, 0.0)
@@ -97,12 +101,13 @@ class HealthSource:
             cluster=cluster,
             limits=_limits(settings),
             store=self.store(),
-            disk=_disk(disks[0]) if disks else None,
+            disk=_disk(disks[0], self.disk_pressure) if disks else None,
             failure="" if failure is None else str(failure),
             loop_lag_s=self.loop_lag_s(),
             budget_wait_s=self._budget_wait_s(now_s),
             login_failures=self._failed_logins.count(now_s),
             certificates=self.certificates(),
+            locked_topics=parts.locked_topics(),
             clock_skews={each.broker_id: each.clock_skew_ms / 1000 for each in others if each.clock_skew_ms},
             silent=[
                 each.broker_id for each in others if each.totals is None and image.can_lead(BrokerId(each.broker_id))
@@ -228,8 +233,13 @@ def _limits(settings: BrokerSettings) -> HealthLimits:
     )
 
 
-def _disk(disk: DiskStat) -> DiskFacts:
-    return DiskFacts(disk.path, disk.total_bytes, disk.free_bytes, disk.full_in_s)
+def _disk(disk: DiskStat, pressure: DiskPressure) -> DiskFacts:
+    effect = ""
+    if pressure.is_refusing:
+        effect = "producers are refused until there is room"
+    elif pressure.is_slowing:
+        effect = "producers are slowed down until there is room"
+    return DiskFacts(disk.path, disk.total_bytes, disk.free_bytes, disk.full_in_s, effect)
 
 
 def _stalled_s(group: GroupStat, now_ms: int) -> float:

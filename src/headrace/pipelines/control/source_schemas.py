@@ -7,9 +7,9 @@ nothing is written: the driver then decides (`learn`), and the query is planned 
 
 The reader's rule: values are read with the newest version of the subject when the pipeline first starts. A newer
 version becomes the reader's when the pipeline starts again, or when a record with a new id arrives, but only if it can
-read all schemas in use, as the registry's compatibility sees it. Otherwise the reader's schema stays, and records that
-it cannot read are dead letters. So an accepted record stays accepted. A `version` or a `schema` in the file is never
-replaced.
+read all schemas in use, as the registry's compatibility sees it; otherwise the newest before it that can. If none can,
+the reader's schema stays, and records that it cannot read are dead letters. So an accepted record stays accepted. A
+`version` or a `schema` in the file is never replaced.
 
 A verdict about the records of an id stays: a newer schema is not taken, either, where the present one cannot read an id
 that is in use, whose records were dead letters for some queries already. Protobuf values stay the message that they
@@ -18,8 +18,9 @@ were first read as, wherever a newer file has it.
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from uuid import UUID
 
 import msgspec
 
@@ -32,25 +33,28 @@ from headrace.pipelines.json_schema.columns import columns_of_document, narrowed
 from headrace.pipelines.protobuf.schema import message_names, message_type, parse_protobuf
 from headrace.pipelines.spec.model import Sink, Source, Spec
 from headrace.pipelines.values.framed import FramedValues
-from headrace.pipelines.values.pinned import FAR_ID, PinnedSchemas
+from headrace.pipelines.values.pinned import FAR_ID, PinnedSchemas, key_order, may_be_known
 from headrace.pipelines.values.registry import RegistryUnavailable, SchemaRegistry, VersionedSchema
-from headrace.pipelines.values.schemas import WriterSchema
+from headrace.pipelines.values.schemas import WriterSchema, key_text
 from headrace.pipelines.values.types import SchemaError
 from headrace.schemas.errors import SchemaFault
 from headrace.schemas.parsed import incompatibilities, parse_any
+from headrace.schemas.payload.frames import SchemaKey
 
 FORMAT = 1
 MAX_IDS = 1000
 """Schema ids of a source that are decided about."""
 _PREFIX = "/registry"
 _SECOND_LOOK_S = 1.0
+_MAX_CANDIDATES = 20
+"""Versions that are tried when a newer schema for reading is looked for."""
 _log = logging.getLogger("headrace.pipelines")
 
 RegistryOf = Callable[[Source | Sink], SchemaRegistry]
 
 
 class SourceDecisions(msgspec.Struct, frozen=True):
-    """The reader's schema of a source, and the schemas of ids; None for an id that the registry did not have."""
+    """The reader's schema of a source, and the schemas of ids and GUIDs; None for one that the registry had not."""
 
     subject: str
     reader: WriterSchema
@@ -60,12 +64,13 @@ class SourceDecisions(msgspec.Struct, frozen=True):
     """Of Protobuf: the message of the first reader's schema, which a newer one may have elsewhere than first."""
     highest_id: int = FAR_ID
     """Values with a higher id are dead letters, whatever the registry gets later."""
-    ids: tuple[tuple[int, WriterSchema | None], ...] = ()
+    ids: tuple[tuple[int | UUID, WriterSchema | None], ...] = ()
 
-    def with_ids(self, found: Mapping[int, WriterSchema | None]) -> "SourceDecisions":
+    def with_ids(self, found: Mapping[SchemaKey, WriterSchema | None]) -> "SourceDecisions":
         """A decision stays: an id that has one is not decided about again."""
-        fresh = {each: schema for each, schema in found.items() if each <= self.highest_id}
-        return msgspec.structs.replace(self, ids=tuple(sorted({**fresh, **dict(self.ids)}.items())))
+        fresh = {each: schema for each, schema in found.items() if may_be_known(each, self.highest_id)}
+        merged = {**fresh, **dict(self.ids)}
+        return msgspec.structs.replace(self, ids=tuple((key, merged[key]) for key in sorted(merged, key=key_order)))
 
 
 class SchemaDecisions(msgspec.Struct, frozen=True):
@@ -96,12 +101,12 @@ class SourceSchemas:
         writers = PinnedSchemas(name, decisions.ids, decisions.highest_id)
         return make_values(source, decisions.reader, writers, decisions.message)
 
-    def learn(self, name: str, ids: Iterable[int]) -> None:
+    def learn(self, name: str, ids: Iterable[SchemaKey]) -> None:
         """Decide about ids that records of a source have, and take a newer schema for reading if it is time."""
         source = self._spec.sources[name]
         decisions = self._current(name, source)
         known = dict(decisions.ids)
-        fresh = [each for each in ids if each not in known and each <= decisions.highest_id]
+        fresh = [each for each in ids if each not in known and may_be_known(each, decisions.highest_id)]
         if not fresh:
             return
         if len(decisions.ids) + len(fresh) > MAX_IDS:
@@ -137,13 +142,14 @@ class SourceSchemas:
                 return stored
         registry = self._registry_of(source)
         known = list(registry.versions(source.subject_name)) if source.subject_name else []
-        ids: dict[int, WriterSchema | None] = {each.id: each.schema for each in known}
+        ids: dict[SchemaKey, WriterSchema | None] = {each.id: each.schema for each in known}
+        highest = max((each.id for each in known), default=0)
         if named is not None:
-            return SourceDecisions(source.subject_name, named, highest_id=max(ids, default=0) + FAR_ID).with_ids(ids)
+            return SourceDecisions(source.subject_name, named, highest_id=highest + FAR_ID).with_ids(ids)
         found = self._wanted(source, registry)
         ids[found.id] = found.schema
         message = _first_message(found.schema) if source.version is None else ""
-        made = SourceDecisions(source.subject_name, found.schema, found.id, message, max(ids) + FAR_ID)
+        made = SourceDecisions(source.subject_name, found.schema, found.id, message, max(highest, found.id) + FAR_ID)
         return made.with_ids(ids)
 
     def _wanted(self, source: Source, registry: SchemaRegistry) -> VersionedSchema:
@@ -171,24 +177,37 @@ class SourceSchemas:
         named = named_schema(source, self._spec.folder)
         if named is not None:
             return msgspec.structs.replace(decisions, reader=named, reader_id=0, message="")
-        try:
-            found = self._wanted(source, registry)
-        except SchemaError as error:
-            _log.warning("%s is read as before: %s", name, error)
-            return decisions
-        if found.id == decisions.reader_id:
-            return decisions
         message = ""
         if source.version is None:
             message = decisions.message or _first_message(decisions.reader)
-            if problem := _refusal(source.message or message, found, decisions, judged):
-                _log.warning(
-                    "%s is not read with version %d of %s: %s", name, found.version, source.subject_name, problem
-                )
-                return decisions
-        _log.info("%s is read with version %d of %s", name, found.version, source.subject_name)
-        made = decisions.with_ids({found.id: found.schema})
-        return msgspec.structs.replace(made, reader=found.schema, reader_id=found.id, message=message)
+        for found in self._candidates(name, source, registry, decisions.reader_id):
+            refused = source.version is None and _refusal(source.message or message, found, decisions, judged)
+            if not refused:
+                _log.info("%s is read with version %d of %s", name, found.version, source.subject_name)
+                made = decisions.with_ids({found.id: found.schema})
+                return msgspec.structs.replace(made, reader=found.schema, reader_id=found.id, message=message)
+            text = "%s is not read with version %d of %s: %s"
+            _log.warning(text, name, found.version, source.subject_name, refused)
+        return decisions
+
+    def _candidates(
+        self, name: str, source: Source, registry: SchemaRegistry, reader_id: int
+    ) -> Iterator[VersionedSchema]:
+        """The versions that could be read with in place of the present one, the newest first.
+
+        One may be unfit where the one before is not: it may break readers of the first version, or be deleted soon.
+        """
+        try:
+            found: VersionedSchema | None = self._wanted(source, registry)
+            for _ in range(_MAX_CANDIDATES):
+                if found is None or found.id == reader_id:
+                    return
+                yield found
+                if source.version is not None:
+                    return
+                found = registry.before(source.subject_name, found.version)
+        except SchemaError as error:
+            _log.warning("%s is read as before: %s", name, error)
 
     def _store(self, name: str, decisions: SourceDecisions) -> None:
         assert self._decided is not None
@@ -211,11 +230,11 @@ def registry_for(spec: Spec, part: Source | Sink) -> SchemaRegistry:
     return SchemaRegistry([url.rstrip("/") + _PREFIX for url in urls], credentials=credentials)
 
 
-def _schema_of(registry: SchemaRegistry, schema_id: int) -> WriterSchema | None:
+def _schema_of(registry: SchemaRegistry, schema_id: SchemaKey) -> WriterSchema | None:
     try:
         return registry.by_id(schema_id)
     except SchemaError as error:
-        _log.warning("the schema of id %d cannot be used: %s", schema_id, error)
+        _log.warning("the schema of %s cannot be used: %s", key_text(schema_id), error)
         return None
 
 
@@ -242,7 +261,7 @@ def _refusal(message: str, found: VersionedSchema, decisions: SourceDecisions, j
     return ""
 
 
-def _unreadable(reader: WriterSchema, writers: Iterable[tuple[int, WriterSchema]]) -> str:
+def _unreadable(reader: WriterSchema, writers: Iterable[tuple[SchemaKey, WriterSchema]]) -> str:
     """Why a schema cannot read values of others that are in use; empty if it can."""
     for schema_id, writer in writers:
         try:
@@ -250,7 +269,7 @@ def _unreadable(reader: WriterSchema, writers: Iterable[tuple[int, WriterSchema]
         except (SchemaFault, SchemaError) as error:
             problem = str(error)
         if problem:
-            return f"it cannot read values of the schema of id {schema_id}: {problem}"
+            return f"it cannot read values of the schema of {key_text(schema_id)}: {problem}"
     return ""
 
 

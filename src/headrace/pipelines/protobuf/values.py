@@ -67,6 +67,10 @@ class ProtobufValues(FramedValues):
             raise SchemaError(f"it has no message {self._type.name}")
         return IndexedMessage(ROOT, self.arrow, message, _prefixes(written[self._type.name]))
 
+    def behind_header(self, node: ColumnNode, rest: bytes) -> ColumnNode | str:
+        assert isinstance(node, IndexedMessage)
+        return node.message if rest.startswith(node.prefixes) else node.other
+
 
 def _prefixes(place: tuple[int, ...]) -> tuple[bytes, ...]:
     """How the indexes of a message can be written: their count and each; one zero byte for the first message."""
@@ -94,7 +98,7 @@ class IndexedMessage(ColumnNode):
             if matched.all():
                 break
         else:
-            rows.fail(~matched, self._other)
+            rows.fail(~matched, self.other)
         return self.message.column(rows)
 
     def one(self, value: ValueCursor) -> Any:
@@ -102,10 +106,10 @@ class IndexedMessage(ColumnNode):
             if value.data.startswith(prefix, value.at):
                 value.at += len(prefix)
                 return self.message.one(value)
-        raise UnreadableValue(self._other)
+        raise UnreadableValue(self.other)
 
     @property
-    def _other(self) -> str:
+    def other(self) -> str:
         return f"the value is another message than {self.message.type.name}"
 
 

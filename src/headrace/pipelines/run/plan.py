@@ -138,7 +138,10 @@ class _Planner:
         else:
             with self._errors_at((*path, "schema")):
                 values = self._schemas.sources.values(name)
-                made = decode.decoded(self._read(name, source, headers=wants_headers), source, values)
+                names_schemas = values is not None and values.reads_headers
+                records = self._read(name, source, headers=wants_headers or names_schemas)
+                made = decode.decoded(records, source, values)
+                made = made if wants_headers else made.drop("headers")
                 rows = decode.rows(decode.counted(made, f"source:{name}"), source, self._spec.errors.on_error)
         time = "timestamp" if source.decoded_format == "raw" else "_timestamp"
         return self._timed(rows, path, source.watermark, source.deduplicate, time)

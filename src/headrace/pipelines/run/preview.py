@@ -18,7 +18,7 @@ from headrace.pipelines.run.failing_rows import reason_of
 from headrace.pipelines.run.inputs import read_static
 from headrace.pipelines.run.plan import results_over
 from headrace.pipelines.spec.file import SpecFile
-from headrace.pipelines.values.framed import schema_ids
+from headrace.pipelines.values.framed import schema_keys
 
 _BAD_SHOWN = 5
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -56,7 +56,7 @@ def preview(spark: SparkSession, file: SpecFile, messages: Mapping[str, Sequence
             sources[name] = records
             continue
         if source.uses_registry:
-            schemas.learn(name, schema_ids(each.payload for each in messages.get(name, ())))
+            schemas.learn(name, schema_keys(messages.get(name, ())))
         decoded = decode.decoded(records, source, schemas.values(name))
         if source.has_schemas:
             # Python workers decode these, so do it once. Other formats are evaluated by the optimizer: see `_records`.

@@ -22,7 +22,7 @@ from headrace.pipelines.control.sink_schemas import SinkSchemas
 from headrace.pipelines.control.source_schemas import SourceSchemas
 from headrace.pipelines.control.topic_sinks import REJECTED, topic_sinks
 from headrace.pipelines.control.topics import prepare_topics
-from headrace.pipelines.control.tracing import pipeline_spans
+from headrace.pipelines.control.tracer import pipeline_spans
 from headrace.pipelines.errors import PipelineFailed
 from headrace.pipelines.run.failure_recovery import FailureRecovery
 from headrace.pipelines.run.inputs import read_static, read_topics
@@ -33,6 +33,7 @@ from headrace.pipelines.spark_errors import explain_error
 from headrace.pipelines.spec.file import SpecFile
 from headrace.pipelines.spec.model import Source
 from headrace.pipelines.values.pinned import new_ids_in
+from headrace.schemas.payload.frames import SchemaKey
 
 if TYPE_CHECKING:
     from headrace.pipelines.control.spans import PipelineSpans
@@ -215,7 +216,7 @@ class Runner:
                 self._recovery.recover(self._planned[name], query, error)
             self._start(self._without_rejected(self._planned[name]))
 
-    def _plan_again(self, name: str, source: str, ids: list[int]) -> None:
+    def _plan_again(self, name: str, source: str, ids: list[SchemaKey]) -> None:
         """Plan a query again whose batch has records of new schemas: see `source_schemas.py`."""
         _log.info("%s has records of new schemas (%s): %s is planned again", source, ", ".join(map(str, ids)), name)
         self._schemas.sources.learn(source, ids)

@@ -21,8 +21,9 @@ from typing import IO, Any, NamedTuple
 from headrace.config.address import is_loopback
 from headrace.config.credentials import Credentials
 from headrace.model.errors import HeadraceError
-from headrace.pipelines.values.schemas import WriterSchema
+from headrace.pipelines.values.schemas import WriterSchema, key_text
 from headrace.pipelines.values.types import SchemaError
+from headrace.schemas.payload.frames import SchemaKey
 from headrace.security.tls.client_context import credentials_context
 
 _ATTEMPTS = 3
@@ -64,10 +65,11 @@ class SchemaRegistry:
     def address(self) -> str:
         return self._sites[0].base
 
-    def by_id(self, schema_id: int) -> WriterSchema | None:
-        """The schema of an id with its references; None if the registry does not have it."""
-        answer = self._get(f"/schemas/ids/{schema_id}")
-        return None if answer is None else self._with_references(answer, f"the schema of id {schema_id}")
+    def by_id(self, schema_id: SchemaKey) -> WriterSchema | None:
+        """The schema of an id or a GUID with its references; None if the registry does not have it."""
+        kind = "ids" if isinstance(schema_id, int) else "guids"
+        answer = self._get(f"/schemas/{kind}/{schema_id}")
+        return None if answer is None else self._with_references(answer, f"the schema of {key_text(schema_id)}")
 
     def latest(self, subject: str) -> VersionedSchema:
         """The newest version of a subject; `SchemaError` if there is none."""
@@ -97,6 +99,12 @@ class SchemaRegistry:
             found = self.find(subject, int(number))
             if found is not None:
                 yield found
+
+    def before(self, subject: str, version: int) -> VersionedSchema | None:
+        """The version of a subject before this one; None if there is none."""
+        numbers = self._call("GET", f"/subjects/{_quoted(subject)}/versions")
+        earlier = [int(each) for each in numbers if int(each) < version] if isinstance(numbers, list) else []
+        return self.find(subject, max(earlier)) if earlier else None
 
     def register(self, subject: str, schema: WriterSchema) -> int:
         """Register a schema, unless it is there; its id. Raises `IncompatibleColumns`, or `SchemaError`."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from headrace.pipelines.values.types import SchemaError
+from headrace.schemas.payload.frames import SchemaKey
 
 
 class WriterSchema(NamedTuple):
@@ -19,12 +20,12 @@ class WriterSchema(NamedTuple):
 
 
 class SchemaSource(Protocol):
-    """Finds schemas by id. It is pickled with a decoder, and hashable."""
+    """Finds schemas by id or GUID. It is pickled with a decoder, and hashable."""
 
-    def by_id(self, schema_id: int) -> WriterSchema | None:
-        """The schema of an id; None if there is none."""
+    def by_id(self, schema_id: SchemaKey) -> WriterSchema | None:
+        """The schema of an id or a GUID; None if there is none."""
 
-    def require(self, ids: Sequence[int]) -> None:
+    def require(self, ids: Sequence[SchemaKey]) -> None:
         """Called with all ids of a block before it is decoded."""
 
 
@@ -41,16 +42,21 @@ class SchemaFiles:
     def __reduce__(self) -> tuple[Any, ...]:
         return _files, (tuple(self._schemas.items()),)
 
-    def by_id(self, schema_id: int) -> WriterSchema | None:
-        return self._schemas.get(schema_id)
+    def by_id(self, schema_id: SchemaKey) -> WriterSchema | None:
+        return self._schemas.get(schema_id) if isinstance(schema_id, int) else None
 
-    def require(self, ids: Sequence[int]) -> None:
+    def require(self, ids: Sequence[SchemaKey]) -> None:
         """Nothing to do: an id without a file has no schema."""
 
 
 @lru_cache(maxsize=32)
 def _files(schemas: tuple[tuple[int, WriterSchema], ...]) -> SchemaFiles:
     return SchemaFiles(dict(schemas))
+
+
+def key_text(key: SchemaKey) -> str:
+    """How texts name the key of a schema."""
+    return f"id {key}" if isinstance(key, int) else f"GUID {key}"
 
 
 def read_schema(path: Path) -> str:

@@ -42,11 +42,9 @@ class DedupeIds:
 
     def first(self, digest: bytes, offset: int, sent_ms: int, message_id: str) -> tuple[int, str] | None:
         """Offset and id of the message that this one is a duplicate of; None if it is the first, from now on."""
-        known = self._first.get(digest)
-        if known is not None:
-            first_offset, first_ms = _PLACE.unpack_from(known)
-            if first_offset < offset and sent_ms - first_ms < WINDOW_MS:
-                return first_offset, known[_PLACE.size :].decode()
+        known = self.known(digest, sent_ms)
+        if known is not None and known[0] < offset:
+            return known
         self._remember(digest, offset, sent_ms, message_id)
         chunk = offset >> CHUNK_BITS
         if chunk != self._chunk:
@@ -56,6 +54,14 @@ class DedupeIds:
         self._is_open_saved = False
         self._open.append((offset & CHUNK - 1, sent_ms, digest, message_id))
         return None
+
+    def known(self, digest: bytes, sent_ms: int) -> tuple[int, str] | None:
+        """Offset and id of the message that one with this digest would be a duplicate of; None if there is none."""
+        known = self._first.get(digest)
+        if known is None:
+            return None
+        first_offset, first_ms = _PLACE.unpack_from(known)
+        return (first_offset, known[_PLACE.size :].decode()) if sent_ms - first_ms < WINDOW_MS else None
 
     def _remember(self, digest: bytes, offset: int, sent_ms: int, message_id: str) -> None:
         self._first.pop(digest, None)

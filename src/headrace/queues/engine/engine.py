@@ -92,6 +92,25 @@ class Engine:
         return self._inventory.counts()
 
     @property
+    def backlog(self) -> int:
+        """How many messages wait to be deleted: available, in flight, hidden and delayed ones."""
+        return self._inventory.backlog
+
+    @property
+    def undroppable(self) -> int:
+        """How many messages of the backlog `drop_beyond` leaves alone: those in flight, and those never due."""
+        return self._inventory.undroppable
+
+    def oldest_ms(self) -> int | None:
+        """When the oldest message was sent, roughly; those that were sent with a delay do not count."""
+        return self._inventory.oldest_ms()
+
+    @property
+    def dropped(self) -> int:
+        """How many messages were dropped because of the bound on the backlog."""
+        return self._lifecycle.dropped
+
+    @property
     def has_dead(self) -> bool:
         return bool(self._inventory.dead)
 
@@ -107,11 +126,19 @@ class Engine:
         """The messages that are not acked, from this offset on, by offset."""
         return self._inventory.live(first)
 
+    def last_page(self, stream: int) -> int | None:
+        """The number of the last page of a stream (see `moved_pages`); None if there was none."""
+        return self._indexer.pages.last(stream)
+
     # -- the log
 
     def index(self, messages: Iterable[LogMessage], now_ms: int) -> list[DuplicateMessage]:
         """Add the next messages of the log; the duplicates among them are acked and returned."""
         return self._indexer.index(messages, now_ms)
+
+    def first_sent(self, message: LogMessage) -> tuple[int, str] | None:
+        """Offset and id of the message that one which is to be sent would be a duplicate of; None if there is none."""
+        return self._indexer.first_sent(message)
 
     def index_plain(self, first: int, last: int, sent_ms: int | None, now_ms: int) -> None:
         """Like `index` for messages first to last that have nothing but their time, at hardly the cost of one."""
@@ -130,6 +157,12 @@ class Engine:
         """All indexed messages are acked. Messages that are sent from now on are no duplicates of them."""
         self._indexer.restart_at(self._inventory.indexed_to)
         self._indexer.dedupe_ids.clear()
+
+    def drop_beyond(self, most: int, now_ms: int) -> None:
+        """Ack the oldest messages until the backlog has at most so many. Those in flight, delayed and being moved stay,
+        whatever their number."""
+        self._lifecycle.drop_beyond(most, now_ms)
+        invariant(self.backlog <= max(most, self.undroppable), 90, "a backlog that drops is within its bound")
 
     # -- persisting
 

@@ -78,14 +78,21 @@ class Indexer:
     def _duplicate(self, message: LogMessage, group: bytes, sent_ms: int) -> DuplicateMessage | None:
         offset = message.offset
         if message.dedupe is not None:
-            is_by_group = self._inventory.settings.dedupe_scope == "messageGroup"
-            known = digest(message.dedupe, group if is_by_group else None)
-            first = self.dedupe_ids.first(known, offset, sent_ms, message.id)
+            first = self.dedupe_ids.first(self._digest(message.dedupe, group), offset, sent_ms, message.id)
             if first is not None:
                 return DuplicateMessage(offset, *first)
         if message.place is not None and not self.pages.is_new(message.place, offset):
             return DuplicateMessage(offset, offset, message.id)
         return None
+
+    def _digest(self, dedupe: bytes, group: bytes) -> bytes:
+        return digest(dedupe, group if self._inventory.settings.dedupe_scope == "messageGroup" else None)
+
+    def first_sent(self, message: LogMessage) -> tuple[int, str] | None:
+        """Offset and id of the message that one which is to be sent would be a duplicate of; None if there is none."""
+        if message.dedupe is None:
+            return None
+        return self.dedupe_ids.known(self._digest(message.dedupe, message.group or b""), message.sent_ms)
 
     def _schedule(self, message: LogMessage, chunk: OpenChunk, sent_ms: int, now_ms: int) -> int:
         """Note when the message is due and when it expires; when it is due."""

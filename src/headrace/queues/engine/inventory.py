@@ -23,6 +23,10 @@ from headrace.queues.engine.send_times import SendTimes, grain_ms
 from headrace.queues.engine.stored import CHUNK_BITS, IndexValue, LeaseRecord
 
 
+def _grain_ms(settings: QueueSettings) -> int:
+    return grain_ms(settings.age_limit_ms, settings.priority_ageing_ms, settings.max_backlog_age_ms)
+
+
 class DeadMessage(NamedTuple):
     """A message that has reached the receive limit and waits to be moved."""
 
@@ -57,15 +61,20 @@ class Inventory:
 
     def _reset(self) -> None:
         settings = self.settings
+        self.age_limit_ms = settings.age_limit_ms
+        self.droppable_from = 0
+        """All messages below that are not acked are in flight, delayed, dead or being moved."""
+        self._undelayed_from = 0
+        """All messages below are acked, or were sent with a delay."""
         self.unacked = 0
         """How many messages are indexed and not acked."""
-        self.send_times = SendTimes(grain_ms(settings.retention_ms, settings.priority_ageing_ms))
+        self.send_times = SendTimes(_grain_ms(settings))
         self.available = AvailableMessages(self.send_times, settings.priority_ageing_ms)
         self.delayed = BitMap64()
         """Messages that were never received, and are not available yet."""
         self.delays = Schedule()
         self.expiries = Schedule()
-        self.delayed_retention = DelayedRetention(settings.retention_ms)
+        self.delayed_retention = DelayedRetention(settings.age_limit_ms)
         self.retained_from = 0
         """Messages below were acked by the retention of their send time, except those that were sent with a delay."""
         self.expired: set[int] = set()
@@ -95,8 +104,9 @@ class Inventory:
     def configure(self, settings: QueueSettings) -> None:
         """Settings of the same queue type. The delays of messages in the queue do not change."""
         self.settings = settings
-        self.send_times.grain = grain_ms(settings.retention_ms, settings.priority_ageing_ms)
-        self.delayed_retention.turn_ms = turn_ms(settings.retention_ms)
+        self.age_limit_ms = settings.age_limit_ms
+        self.send_times.grain = _grain_ms(settings)
+        self.delayed_retention.turn_ms = turn_ms(settings.age_limit_ms)
         self.available.ageing_ms = settings.priority_ageing_ms
 
     # -- reading
@@ -113,6 +123,26 @@ class Inventory:
     def counts(self) -> Counts:
         in_flight, delayed = self.in_flight, len(self.delayed) + self.leases.hidden
         return Counts(self.unacked - in_flight - delayed - len(self.dead), in_flight, delayed)
+
+    @property
+    def backlog(self) -> int:
+        """How many messages wait to be deleted: dead ones are on their way to another queue."""
+        return self.unacked - len(self.dead)
+
+    @property
+    def undroppable(self) -> int:
+        """How many messages of the backlog are in flight or were never due."""
+        return self.in_flight + len(self.delayed)
+
+    def oldest_ms(self) -> int | None:
+        """When the oldest message was sent at the latest, of those that were sent without a delay; None without any."""
+        at = max(self._undelayed_from, self.head)
+        for offset in self.live(at):
+            if offset not in self.delayed and not self.delayed_retention.between(BitMap64((offset,))):
+                self._undelayed_from = offset
+                return self.send_times.sent_ms(offset)
+        self._undelayed_from = self.indexed_to
+        return None
 
     def live(self, first: int) -> Iterator[int]:
         """The messages that are not acked, from this offset on, by offset."""
@@ -203,6 +233,7 @@ class Inventory:
 
     def make_available(self, offset: int) -> None:
         """A message that was received before is received again after all others that are available."""
+        self.droppable_from = min(self.droppable_from, offset)
         held = self.leases.held.get(offset)
         if held is None or (held.until_ms <= 0 and not self.policy.persist_leases):
             # A lease that a restart cut short: the messages of the log are received in order again.
@@ -213,6 +244,7 @@ class Inventory:
     def unblock(self, offset: int) -> None:
         """A message that is neither in flight nor hidden any more is available, if it was never received or its group
         allows it."""
+        self.droppable_from = min(self.droppable_from, offset)
         if self.groups is not None:
             self.groups.unblocked(offset)
         elif not self.leases.is_hidden(offset):
@@ -222,6 +254,8 @@ class Inventory:
         """Of these messages, those that are still delayed are available. `offsets` is used up."""
         offsets &= self.delayed
         self.delayed -= offsets
+        if offsets:
+            self.droppable_from = min(self.droppable_from, offsets.min())
         if self.groups is None:
             self.available.put_all(offsets)
         else:
@@ -331,6 +365,23 @@ class Inventory:
         self.available.forget_all(gone)
         if self.groups is not None:
             self.groups.gone_up_to(last)
+
+    def drop_oldest(self, count: int) -> int:
+        """Ack up to so many of the oldest messages that are neither in flight, delayed, dead nor being moved; how many
+        there were."""
+        held, dropped = self.leases.held, list[int]()
+        at = max(self.droppable_from, self.head)
+        for offset in self.live(at):
+            if len(dropped) == count:
+                break
+            at = offset + 1
+            lease = held.get(offset)
+            is_leased = lease is not None and lease.is_leased
+            if not is_leased and offset not in self.delayed and offset not in self.moving and offset not in self.dead:
+                dropped.append(offset)
+        self.droppable_from = at
+        self.ack_all(dropped)
+        return len(dropped)
 
     def forget_times_before_head(self) -> None:
         """Free the memory that acked messages take in the schedules."""

@@ -22,6 +22,8 @@ class Lifecycle:
         self._indexer = indexer
         self._jitter = jitter
         self._saved_ms = 0
+        self.dropped = 0
+        """How many messages were dropped because the backlog was at its bound."""
         self.moves_dead = True
         """Whether dead messages wait to be moved. If not, they are acked."""
         self._set_limits()
@@ -99,7 +101,7 @@ class Lifecycle:
         times = [inventory.leases.next_ms, inventory.delays.next_ms, inventory.expiries.next_ms]
         for oldest_ms in (inventory.send_times.oldest_ms, inventory.delayed_retention.oldest_ms):
             if oldest_ms is not None:
-                times.append(oldest_ms + inventory.settings.retention_ms)
+                times.append(oldest_ms + inventory.age_limit_ms)
         if self._indexer.is_unsaved:
             times.append(self._saved_ms + _SAVE_EVERY_MS)
         return min((time for time in times if time is not None), default=None)
@@ -155,11 +157,12 @@ class Lifecycle:
                 inventory.ack(offset)
 
     def _retain(self, now_ms: int) -> None:
-        """Ack messages that are older than the retention."""
+        """Ack messages that are older than the retention, or than a backlog that drops them may be."""
         inventory = self._inventory
+        unacked = inventory.unacked
         send_times, delayed_retention = inventory.send_times, inventory.delayed_retention
         oldest_ms, oldest_delayed_ms = send_times.oldest_ms, delayed_retention.oldest_ms
-        limit_ms = now_ms - inventory.settings.retention_ms
+        limit_ms = now_ms - inventory.age_limit_ms
         if oldest_ms is not None and oldest_ms <= limit_ms:
             last = send_times.sent_by(limit_ms)
             if last is not None:
@@ -173,3 +176,12 @@ class Lifecycle:
             for offset in delayed_retention.take_due_by(limit_ms, _EXPIRED_AT_ONCE):
                 if offset not in inventory.acked:
                     inventory.ack(offset)
+        if inventory.age_limit_ms < inventory.settings.retention_ms:
+            self.dropped += unacked - inventory.unacked
+
+    def drop_beyond(self, most: int, now_ms: int) -> None:
+        """Drop the oldest messages until the backlog has at most so many, as far as they can be dropped."""
+        self.due(now_ms)
+        excess = self._inventory.backlog - most
+        if excess > 0:
+            self.dropped += self._inventory.drop_oldest(excess)

@@ -37,6 +37,11 @@ class MovedPages:
         self._changed.add(place.stream)
         return True
 
+    def last(self, stream: int) -> int | None:
+        """The number of the last page of a stream; None if there was none."""
+        known = self._known.get(stream)
+        return known[-1][0] if known else None
+
     # -- persisting
 
     def load(self, streams: Iterable[tuple[int, PagesValue]], end: int) -> None:

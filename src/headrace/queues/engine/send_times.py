@@ -10,10 +10,9 @@ from bisect import bisect_left, bisect_right
 _FINEST_MS = 100
 
 
-def grain_ms(retention_ms: int, ageing_ms: int) -> int:
-    """The precision that is needed: a ten-thousandth of the retention, a quarter of the ageing."""
-    finest = min(retention_ms // 10_000, ageing_ms // 4 if ageing_ms else retention_ms)
-    return max(finest, _FINEST_MS)
+def grain_ms(retention_ms: int, *ages_ms: int) -> int:
+    """The precision that is needed: a ten-thousandth of the retention, a quarter of the other ages that are not 0."""
+    return max(_FINEST_MS, min([retention_ms // 10_000, *(age_ms // 4 for age_ms in ages_ms if age_ms)]))
 
 
 class SendTimes:

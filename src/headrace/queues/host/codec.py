@@ -5,6 +5,7 @@ ignored, so that the message is received all the same.
 """
 
 import json
+from datetime import UTC, datetime
 from hashlib import blake2b, sha256
 from typing import NamedTuple
 from uuid import UUID
@@ -214,9 +215,28 @@ def place_of(message: DecodedMessage) -> PageSlot | None:
     origin = queued.read_origin(message.origin)
     match origin.get("page"):
         case [str(stream), int(page), int(at)]:
-            name = f"{origin.get('topic_id')}:{stream}".encode()
-            return PageSlot(int.from_bytes(blake2b(name, digest_size=8).digest()), page, at)
+            return PageSlot(stream_number(str(origin.get("topic_id")), stream), page, at)
     return None
+
+
+def stream_number(topic_id: str, stream: str) -> int:
+    """The number of a stream of pages from the topic with this id, in hexadecimal."""
+    return int.from_bytes(blake2b(f"{topic_id}:{stream}".encode(), digest_size=8).digest())
+
+
+def periodic_record(queue: str, topic_id: UUID, due_ms: int, expires_ms: int | None, now_ms: int) -> Record:
+    """The record of a queue's own schedule for a due time: a page of its own, so that of two copies one counts."""
+    due = datetime.fromtimestamp(due_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    origin = {"topic_id": topic_id.hex, "page": [queued.SCHEDULE, due_ms, 0]}
+    headers: list[tuple[str, bytes | None]] = [
+        (queued.ORIGIN, json.dumps(origin, separators=(",", ":")).encode()),
+        (queued.DUE_TIME, b"%d" % due_ms),
+        ("content-type", b"application/json"),
+    ]
+    if expires_ms is not None:
+        headers.append((queued.EXPIRES, b"%d" % expires_ms))
+    body = json.dumps({"schedule": queue, "due": due}).encode()
+    return Record(0, now_ms, queued.SCHEDULE.encode(), body, tuple(headers))
 
 
 def moved_record(

@@ -20,12 +20,14 @@ from headrace.coordinator.machine import InternalRecord
 from headrace.coordinator.timers import TimerLoop
 from headrace.model.errors import HeadraceError, QueueUnavailable, StaleQueueLeader
 from headrace.model.invariants import invariant
+from headrace.model.queue_state import OWN_KEYS
 from headrace.observe.queue_counts import QueueCounts
 from headrace.queues.engine.engine import Engine
 from headrace.queues.host.log_tail import LogTail
 from headrace.queues.host.message_cache import MessageCache
 from headrace.queues.host.state_writer import StateWriter
 from headrace.queues.state_store import StateStore, state_name
+from headrace.quotas.disk_pressure import DiskPressure
 from headrace.replication.partition import Partition
 from headrace.runtime.clock import Clock
 
@@ -33,8 +35,6 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-OWN_KEYS = b"!"
-"""Keys of the host's own entries begin with it; all others are the engine's."""
 _LOADED_AT_ONCE = 500
 _OPEN_PATIENCE_S = 10.0
 _RETRY_S = 0.5
@@ -68,6 +68,7 @@ class HostContext:
     cache: MessageCache
     loading: asyncio.Semaphore
     """Limits how many hosts load at a time."""
+    disk: DiskPressure
 
 
 class HostState(Enum):
@@ -91,6 +92,10 @@ class QueueHost:
         self.on_change: list[Callable[[], None]] = []
         """Called after every change that may have made messages available, or dead."""
         self.on_close: list[Callable[[HeadraceError], None]] = []
+        self.on_configure: list[Callable[[], None]] = []
+        """Called when the settings have changed, before they are applied."""
+        self.beyond_bound: Callable[[Engine], int | None] = lambda _: None
+        """The most messages that the engine may have before the oldest are dropped; None: any number."""
         self._engine: Engine | None = None
         self._own_changes: dict[bytes, bytes | None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -107,7 +112,7 @@ class QueueHost:
             cache=context.cache,
             counts=self.messages,
             workers=context.workers,
-            in_background=self._in_background,
+            in_background=self.in_background,
             indexed=self._indexed,
             failed=self._failed,
         )
@@ -129,7 +134,7 @@ class QueueHost:
     def start(self) -> None:
         self._opened = asyncio.get_running_loop().create_future()
         self._opened.add_done_callback(_seen)
-        self._in_background(self._load())
+        self.in_background(self._load())
 
     def close(self, why: HeadraceError) -> None:
         """Stop answering: another broker leads, or the queue was deleted."""
@@ -220,8 +225,11 @@ class QueueHost:
     def configure(self, settings: QueueSettings) -> None:
         if settings != self.settings:
             self.settings = settings
+            for tell in self.on_configure:
+                tell()
             if self._engine is not None and self.state is HostState.OPEN:
                 self._engine.configure(settings, self.now_ms())
+                self._drop_oldest(self._engine)
                 self._writer.touch()
                 self._changed()
 
@@ -273,9 +281,20 @@ class QueueHost:
             await self.log.catch_up(engine)
         if self.settings != settings:
             engine.configure(self.settings, self.now_ms())
+        self._drop_oldest(engine)
         self._engine = engine
 
+    def _drop_oldest(self, engine: Engine) -> None:
+        """Drop what is beyond the bound, before receivers can see it. If that is not persisted before a crash, it is
+        decided again from the log."""
+        most = self.beyond_bound(engine)
+        if most is not None:
+            engine.drop_beyond(most, self.now_ms())
+        self.messages.dropped = engine.dropped
+
     def _indexed(self) -> None:
+        if self._engine is not None:
+            self._drop_oldest(self._engine)
         self._save_soon()
         self._changed()
 
@@ -342,7 +361,8 @@ class QueueHost:
             # Other queues use the same timer loop.
             self._failed(error)
 
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+    def in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a task that ends with this host; if it fails unexpectedly, the queue is loaded again."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)

@@ -9,12 +9,13 @@ from collections.abc import Callable, Sequence
 
 from headrace.config.queue import MAX_VISIBILITY_MS
 from headrace.model.errors import HeadraceError, InvalidReceipt, LeaseTooLong, NotInFlight, PurgeInProgress
+from headrace.model.queue_state import OWN_KEYS
 from headrace.model.queue_wire import Counts, Filter, OutgoingMessage, Peeked, Received, Sent
 from headrace.queues.api import Failures, ReceiveOptions
 from headrace.queues.engine.engine import Engine, Lease
 from headrace.queues.host.codec import check_message, peeked, received, record_of
 from headrace.queues.host.filters import MessageMatcher
-from headrace.queues.host.host import OWN_KEYS, QueueHost
+from headrace.queues.host.host import QueueHost
 from headrace.queues.host.message_cache import MessageReader
 from headrace.queues.host.receipts import Receipt, Receipts
 from headrace.queues.host.receive import Receivers
@@ -44,6 +45,7 @@ class HostedQueue:
         self._receivers = Receivers(host)
         self._receipts = Receipts(host.partition.topic_id)
         self._attempts: dict[str, tuple[int, Sequence[Lease]]] = {}
+        self._asked_ms = host.now_ms()
 
     # -- sending
 
@@ -57,11 +59,18 @@ class HostedQueue:
 
     async def send_records(self, records: Sequence[Record]) -> None:
         """Append messages that come from another queue."""
-        await self._sender.send(records)
+        await self._sender.send(records, is_moved=True)
 
     # -- receiving
 
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether no receiver has asked for messages for `queue.idle.delete.ms`, since this broker leads the queue."""
+        idle_ms = self.host.settings.idle_delete_ms
+        return 0 < idle_ms <= self.host.now_ms() - self._asked_ms
+
     async def receive(self, options: ReceiveOptions) -> list[Received]:
+        self._asked_ms = self.host.now_ms()
         await self.host.opened()
         settings = self.host.settings
         wait_ms = settings.receive_wait_ms if options.wait_ms is None else min(options.wait_ms, _MAX_WAIT_MS)

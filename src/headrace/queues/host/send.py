@@ -9,7 +9,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from headrace.config.queue import QueueSettings
-from headrace.model.errors import HeadraceError, InvalidMessage, NotEnoughReplicas, NotLeader, QueueUnavailable
+from headrace.model.errors import (
+    BacklogBlocked,
+    DiskFull,
+    HeadraceError,
+    InvalidMessage,
+    NotEnoughReplicas,
+    NotLeader,
+    QueueUnavailable,
+)
 from headrace.model.queue_wire import Sent
 from headrace.model.queued import MessageIds
 from headrace.queues.engine.chunk_index import DuplicateMessage, LogMessage
@@ -17,9 +25,11 @@ from headrace.queues.host.codec import DecodedMessage, message_of
 from headrace.queues.host.decode import is_plain, log_message_of
 from headrace.queues.host.host import QueueHost
 from headrace.queues.host.log_tail import OwnBatch
+from headrace.quotas.disk_pressure import NEARLY_FULL
 from headrace.records.batch import read_header
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
+from headrace.replication.backlog import WAIT_S
 
 BATCH_MAX_BYTES = 1024 * 1024
 _BATCH_MAX_RECORDS = 2_000
@@ -27,6 +37,8 @@ _RECORD_OVERHEAD_BYTES = 100
 _PATIENCE_S = 30.0
 _TOO_LATE = "the messages could not be replicated in time; they may have been sent"
 UNCOMMITTED_MAX_BYTES = 128 * 1024 * 1024
+BLOCKED_MAX_BYTES = 32 * 1024 * 1024
+"""Of these, the bytes of sends that wait for room in a backlog: the rest is for queues that have room."""
 
 
 class SendBudget:
@@ -35,6 +47,7 @@ class SendBudget:
     def __init__(self, limit_bytes: int = UNCOMMITTED_MAX_BYTES) -> None:
         self._limit_bytes = limit_bytes
         self._used_bytes = 0
+        self._blocked_bytes = 0
         self._room = asyncio.Event()
         self._room.set()
 
@@ -57,6 +70,16 @@ class SendBudget:
         self._used_bytes -= size_bytes
         self._room.set()
 
+    def block(self, size_bytes: int) -> bool:
+        """Whether a send may wait for room in a backlog; then `unblock` it."""
+        if self._blocked_bytes + size_bytes > BLOCKED_MAX_BYTES:
+            return False
+        self._blocked_bytes += size_bytes
+        return True
+
+    def unblock(self, size_bytes: int) -> None:
+        self._blocked_bytes -= size_bytes
+
 
 class _Sending(NamedTuple):
     records: Sequence[Record]
@@ -71,22 +94,80 @@ class MessageSender:
         self._waiting: list[_Sending] = []
         self._is_due = False
 
-    async def send(self, records: Sequence[Record]) -> list[Sent]:
-        """All of them or none, in this order, of at most a batch's size. `NotLeader` means that nothing was written."""
+    async def send(self, records: Sequence[Record], *, is_moved: bool = False) -> list[Sent]:
+        """All of them or none, in this order, of at most a batch's size. `NotLeader` means that nothing was written.
+
+        Messages that are moved from another queue are neither slowed nor refused because the disk is nearly full.
+        """
         if not records:
             return []
         size_bytes = sum(map(_size_bytes, records))
         most_bytes = self._host.partition.settings.max_message_bytes
         if size_bytes > most_bytes:
             raise InvalidMessage(f"messages of {size_bytes} bytes are too large to be sent at once: send several times")
+        disk = self._host.context.disk
+        if disk.is_refusing and not is_moved:
+            raise DiskFull(NEARLY_FULL)
+        if self._refusal(len(records), size_bytes) is not None and (stored := self._stored(records)) is not None:
+            return stored
         await self._budget.take(size_bytes)
         try:
-            return await self._sent(records, size_bytes)
+            sent = await self._sent_with_room(records, size_bytes)
         finally:
             self._budget.release(size_bytes)
+        if disk.is_slowing and not is_moved:
+            delay_ms = disk.produced(size_bytes, self._host.context.clock.monotonic_ms())
+            if delay_ms:
+                disk.note_throttled(delay_ms)
+                await asyncio.sleep(delay_ms / 1000)
+        if (room := self._host.partition.stored) is not None:
+            account, delay_ms = room.delay(size_bytes, self._host.context.clock.monotonic_ms())
+            if delay_ms:
+                account.note_throttled(delay_ms)
+                await asyncio.sleep(delay_ms / 1000)
+        return sent
+
+    def _stored(self, records: Sequence[Record]) -> list[Sent] | None:
+        """The answer to a retry, which needs no room: all of these messages are stored already; None if not."""
+        host = self._host
+        if not (host.settings.is_fifo and host.has_engine):
+            return None
+        ids, sent = MessageIds(host.partition.topic_id), []
+        for record in records:
+            message = message_of(record, ids, is_fifo=True, offset=host.partition.log.end_offset)
+            first = host.engine.first_sent(log_message_of(message, host.settings))
+            if first is None:
+                return None
+            sent.append(Sent(first[1], first[0]))
+        return sent
+
+    async def _sent_with_room(self, records: Sequence[Record], size_bytes: int) -> list[Sent]:
+        """Wait for room, if the backlog has a bound that blocks."""
+        partition = self._host.partition
+        if partition.backlog is None:
+            return await self._sent(records, size_bytes)
+        now_s = asyncio.get_running_loop().time
+        until_s = now_s() + WAIT_S
+        while True:
+            may_wait = now_s() < until_s
+            if (guard := partition.backlog) is not None:
+                may_wait = may_wait and not guard.is_crowded and self._budget.block(size_bytes)
+                if may_wait:
+                    try:
+                        await guard.until_room(len(records), size_bytes, until_s - now_s())
+                    finally:
+                        self._budget.unblock(size_bytes)
+            try:
+                return await self._sent(records, size_bytes)
+            except BacklogBlocked:
+                # Another sender was faster.
+                if not may_wait:
+                    raise
 
     async def _sent(self, records: Sequence[Record], size_bytes: int) -> list[Sent]:
-        self._host.partition.check_leading()
+        partition = self._host.partition
+        if not partition.is_writable:
+            partition.check_writable()
         done: asyncio.Future[list[Sent]] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Sending(records, size_bytes, done))
         if not self._is_due:
@@ -99,9 +180,20 @@ class MessageSender:
         waiting, self._waiting = self._waiting, []
         part: list[_Sending] = []
         size_bytes = count = 0
+        partition = self._host.partition
+        is_bound = partition.backlog is not None or partition.stored is not None
         for sending in waiting:
             if sending.done.done():
                 continue
+            if is_bound:
+                refusal = self._refusal(count + len(sending.records), size_bytes + sending.size_bytes)
+                if refusal is not None and part:
+                    self._append(part)
+                    part, size_bytes, count = [], 0, 0
+                    refusal = self._refusal(len(sending.records), sending.size_bytes)
+                if refusal is not None:
+                    _fail((sending,), refusal)
+                    continue
             if part and (
                 size_bytes + sending.size_bytes > BATCH_MAX_BYTES or count + len(sending.records) > _BATCH_MAX_RECORDS
             ):
@@ -113,6 +205,12 @@ class MessageSender:
         if part:
             self._append(part)
 
+    def _refusal(self, count: int, size_bytes: int) -> HeadraceError | None:
+        """Why so much must not be appended now; None if it may be."""
+        guard, room = self._host.partition.backlog, self._host.partition.stored
+        refusal = None if guard is None else guard.refusal(count, size_bytes)
+        return room.refusal(size_bytes) if refusal is None and room is not None else refusal
+
     def _append(self, sendings: Sequence[_Sending]) -> None:
         host = self._host
         partition, settings = host.partition, host.settings
@@ -122,6 +220,8 @@ class MessageSender:
                 raise NotEnoughReplicas(f"{partition} has too few replicas in sync: {partition.in_sync_count}")
             batch = build_batch(records)
             appended = partition.append(batch, read_header(batch))
+            if partition.stored is not None:
+                partition.stored.add(len(batch))
         except HeadraceError as error:
             _fail(sendings, error)
             return

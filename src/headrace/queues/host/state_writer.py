@@ -122,7 +122,7 @@ class StateWriter:
             timer = asyncio.get_running_loop().call_later(_PATIENCE_S, self._late)
             try:
                 entries = self._take()
-                for part in _parts(entries):
+                for part in parts_of(entries):
                     await self._commit(part)
             except StaleQueueLeader as error:
                 self._lost(error)
@@ -190,7 +190,7 @@ class StateWriter:
                 done.set_exception(type(why)(str(why)))
 
 
-def _parts(entries: Sequence[InternalRecord]) -> Iterator[Sequence[InternalRecord]]:
+def parts_of(entries: Sequence[InternalRecord]) -> Iterator[Sequence[InternalRecord]]:
     """Parts of the size of one write. If only the first are written, that is a state that the queue was in."""
     first = size_bytes = 0
     for at, (key, value) in enumerate(entries):

@@ -13,16 +13,17 @@ from typing import Any
 
 import msgspec
 
+from headrace.model.backoff import ExponentialDelay, RetryDelays
 from headrace.model.errors import HeadraceError, InvalidMessage, QueueUnavailable, UnknownMove, UnknownQueue
+from headrace.model.queue_state import OWN_KEYS
 from headrace.model.queue_wire import Filter, Move
 from headrace.model.queued import read_origin
 from headrace.queues.host.codec import DecodedMessage
 from headrace.queues.host.filters import MessageMatcher
-from headrace.queues.host.host import OWN_KEYS
 from headrace.queues.host.queue import HostedQueue
 from headrace.queues.move.transfer import (
+    NO_ROOM,
     PAGE_BYTES,
-    PAGE_MESSAGES,
     SendRecords,
     TransferMessage,
     TransferPage,
@@ -36,6 +37,7 @@ _KNOWN_MAX = 10
 _STEPS_PER_S = 10
 _RETRY_S = 0.2
 _RETRIES = 50
+_ROOM_DELAY_S = ExponentialDelay(0.1, 5.0)
 RUNNING, COMPLETED, CANCELLING, CANCELLED, FAILED = "RUNNING", "COMPLETED", "CANCELLING", "CANCELLED", "FAILED"
 _ACTIVE = (RUNNING, CANCELLING)
 
@@ -166,7 +168,7 @@ class MoveTasks:
             self._set(task, moved=task.move.moved + len(page.messages))
 
     async def _move(self, task: MoveTask) -> None:
-        failures = 0
+        failures, room_delays = 0, RetryDelays(_ROOM_DELAY_S)
         while task.move.status == RUNNING:
             began_ms = self._queue.host.context.clock.monotonic_ms()
             try:
@@ -175,6 +177,10 @@ class MoveTasks:
             except (UnknownQueue, InvalidMessage) as error:
                 self._set(task, status=FAILED, failure=str(error))
                 return
+            except NO_ROOM:
+                # However long that takes: the task can be cancelled.
+                await asyncio.sleep(room_delays.next())
+                continue
             except HeadraceError as error:
                 if not self._queue.host.has_engine:
                     return
@@ -189,6 +195,7 @@ class MoveTasks:
                 self._set(task, status=FAILED, failure=f"an unexpected error, see the broker's log: {error}")
                 return
             failures = 0
+            room_delays.reset()
             if moved is None:
                 self._set(task, status=COMPLETED)
                 return
@@ -206,7 +213,7 @@ class MoveTasks:
         """How many messages were moved; None if there are none left."""
         queue, host = self._queue, self._queue.host
         limit = task.wanted.limit
-        most = PAGE_MESSAGES if limit is None else min(PAGE_MESSAGES, limit - task.move.moved)
+        most = self._transfer.most if limit is None else min(self._transfer.most, limit - task.move.moved)
         if task.move.per_second:
             most = min(most, max(1, task.move.per_second // _STEPS_PER_S))
         if most <= 0:

@@ -5,21 +5,24 @@ sent; its messages cannot be received while it is in transit; and they are acked
 committed at the destination (invariant 44). The outcome of an attempt that failed is unknown, so the page is sent again
 until an attempt succeeds, also by the next leader: the destination recognizes a copy by its number
 (`engine.moved_pages`).
+
+All of a page is appended at once. One for which the destination certainly has no room is taken back, and the next one
+is smaller (`TransferStream.most`): a large one might never fit.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 import msgspec
 
 from headrace.model.backoff import ExponentialDelay, RetryDelays
-from headrace.model.errors import HeadraceError, InvalidMessage, UnknownQueue
+from headrace.model.errors import BacklogBlocked, BacklogFull, HeadraceError, InvalidMessage, UnknownQueue
 from headrace.model.invariants import invariant
+from headrace.model.queue_state import MOVED_TO, OWN_KEYS
 from headrace.queues.engine.engine import Engine
 from headrace.queues.host.codec import Origin, moved_record
-from headrace.queues.host.host import OWN_KEYS
 from headrace.queues.host.queue import HostedQueue
 from headrace.records.reader import Record
 
@@ -29,8 +32,13 @@ PAGE_MESSAGES = 100
 PAGE_BYTES = 512 * 1024
 _RETRY_DELAY_S = ExponentialDelay(0.1, 5.0)
 
+NO_ROOM = (BacklogBlocked, BacklogFull)
+"""The destination has no room: nothing was written."""
+
+_KEY = b"carry:"
+
 SendRecords = Callable[[str, Sequence[Record]], Awaitable[None]]
-"""Sends records to a queue, on any broker."""
+"""Sends records to a queue, on any broker. `NO_ROOM` and `InvalidMessage` mean that this attempt wrote nothing."""
 
 
 class TransferMessage(msgspec.Struct, array_like=True, frozen=True):
@@ -74,7 +82,7 @@ class TransferStream:
         self._queue = queue
         self._send = send
         self._stream = stream
-        self._key = b"carry:" + stream.encode()
+        self._key = _KEY + stream.encode()
         self._keeps_send_time = keeps_send_time
         self._delivered = delivered
         self._last_number = 0
@@ -82,6 +90,8 @@ class TransferStream:
         """The page in transit."""
         self._is_in_doubt = False
         """Whether it may be committed at the destination already."""
+        self.most = PAGE_MESSAGES
+        """How many messages the next page is to have at most."""
         queue.host.on_open.append(self._open)
 
     def _open(self) -> None:
@@ -101,6 +111,13 @@ class TransferStream:
     def _persist(self) -> None:
         self._queue.host.persist_own(self._key, _encode(_TransferState(self._last_number, self.page)))
 
+    def _note_destination(self, destination: str) -> None:
+        """Persist the name of the destination with the first page that goes there: links copy that the messages are
+        acked only when they have what is there (invariant 97)."""
+        key = MOVED_TO + destination.encode()
+        if OWN_KEYS + key not in self._queue.host.own_entries:
+            self._queue.host.persist_own(key, b"1")
+
     async def transfer(self, destination: str, messages: Sequence[TransferMessage], purpose: str = "") -> int:
         """Move the messages that are available now, or dead; how many. Errors as of `deliver`."""
         engine = self._queue.host.engine
@@ -112,14 +129,15 @@ class TransferStream:
             self._last_number += 1
             self.page = TransferPage(self._last_number, destination, going, purpose)
             self._is_in_doubt = False
+            self._note_destination(destination)
             self._persist()
             await self.deliver()
         return len(going)
 
     async def deliver(self) -> None:
-        """Send the page in transit until it is committed. `UnknownQueue` or `InvalidMessage` if it never can be: then
-        none of it is, and its messages stay in this queue. Any other error means that this broker does not lead the
-        queue any more."""
+        """Send the page in transit until it is committed. `UnknownQueue` or `InvalidMessage` if it never can be, or
+        `NO_ROOM` if it cannot be now: then none of it is, and its messages stay in this queue. Any other error means
+        that this broker does not lead the queue any more."""
         page, host = self.page, self._queue.host
         assert page is not None
         delays, is_reported = RetryDelays(_RETRY_DELAY_S), False
@@ -148,12 +166,15 @@ class TransferStream:
         self.page = None
         self._persist()
         if refusal is not None:
+            if isinstance(refusal, NO_ROOM):
+                self.most = max(1, min(self.most, len(page.messages)) // 2)
             raise refusal
+        self.most = min(self.most + 1, PAGE_MESSAGES)
         self._delivered(page)
         self._queue.reader.drop(each.offset for each in page.messages)
 
     async def _send_page(self, page: TransferPage) -> HeadraceError | None:
-        """None when the page is committed; or why it never can be, if certainly none of it is."""
+        """None when the page is committed; or why it cannot be, if certainly none of it is."""
         queue, host = self._queue, self._queue.host
         messages = await queue.reader.read([each.offset for each in page.messages], host.settings)
         # Messages that the log has lost meanwhile cannot be copied.
@@ -175,11 +196,21 @@ class TransferStream:
         except UnknownQueue as error:
             # A copy that may have arrived was deleted with the queue.
             return error
-        except InvalidMessage as error:
+        except (InvalidMessage, *NO_ROOM) as error:
             if self._is_in_doubt:
                 raise
             return error
         return None
+
+
+def without_pages(own_entries: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    """The entries of the transfers of a queue that is not led here any more, without the pages in transit. The numbers
+    stay: a destination takes a page with a lower one for a copy."""
+    found = {}
+    for key, value in own_entries.items():
+        if key.startswith(OWN_KEYS + _KEY):
+            found[key] = _encode(_TransferState(_decode(value).last_number, None))
+    return found
 
 
 def _moved(page: TransferPage, engine: Engine, now_ms: int) -> None:

@@ -5,7 +5,7 @@ reference leads to a part of the document or to a document that it was registere
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 from urllib.parse import urljoin
@@ -17,6 +17,7 @@ from referencing.exceptions import CannotDetermineSpecification, NoSuchResource,
 from referencing.jsonschema import DRAFT7, UnknownDialect
 
 from headrace.schemas.errors import InvalidSchema
+from headrace.schemas.json_schema.meta_schema import MetaSchemaMisfit, compiled_meta_schema
 from headrace.schemas.json_schema.nodes import JsonNode
 from headrace.schemas.json_text import loaded_json
 from headrace.schemas.steps import CHARS_OF_A_STEP, StepLimit
@@ -35,6 +36,8 @@ _NUMBER: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusive
 _SNIFFED: Final = (("object", _OBJECT), ("array", _ARRAY), ("string", _STRING), ("number", _NUMBER))
 _OLD_DRAFTS: Final = ("draft-03", "draft-04", "draft-06", "draft-07")
 """Drafts in which the siblings of `$ref` are ignored."""
+
+_EXPLAINED_CHARS: Final = 32 * 1024
 
 Resolver = Any
 """`referencing`'s resolver; its type is private."""
@@ -57,7 +60,7 @@ def parse_json_schema(text: str, references: Mapping[str, str] | None = None) ->
     if not isinstance(value, dict | bool):
         raise InvalidSchema("a JSON Schema is an object, true or false")
     others = {name: _loaded(each) for name, each in (references or {}).items()}
-    _check(value)
+    _check(value, len(text))
     draft = _specification(value)
     registry, root_id = document_registry(value, others, draft)
     builder = _NodeBuilder()
@@ -106,15 +109,31 @@ def _loaded(text: str) -> Any:
         raise InvalidSchema(f"a JSON Schema is JSON: {error}") from None
 
 
-def _check(value: Any) -> None:
+def _check(value: Any, size: int) -> None:
     validator: Any = validator_for(value, default=jsonschema.Draft7Validator)
+    quick = compiled_meta_schema(validator)
     try:
-        validator.check_schema(value)
+        if quick is not None:
+            quick(value)
+        else:
+            validator.check_schema(value)
+    except MetaSchemaMisfit as misfit:
+        _explain(validator, value, size)
+        raise InvalidSchema(f"at #/{_where(reversed(misfit.path))}: {str(misfit)[:300]}") from None
     except jsonschema.SchemaError as error:
-        where = "/".join(map(str, error.absolute_path))
-        raise InvalidSchema(f"at #/{where}: {error.message[:300]}") from None
+        raise InvalidSchema(f"at #/{_where(error.absolute_path)}: {error.message[:300]}") from None
     except RecursionError:
         raise InvalidSchema("the schema is nested too deep") from None
+
+
+def _explain(validator: Any, value: Any, size: int) -> None:
+    """Raise what `jsonschema` says about a document that does not fit, unless it is so large that this takes long."""
+    if size <= _EXPLAINED_CHARS:
+        validator.check_schema(value)
+
+
+def _where(path: Iterable[str | int]) -> str:
+    return "/".join(map(str, path))
 
 
 def _specification(value: Any) -> Any:

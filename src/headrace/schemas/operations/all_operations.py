@@ -1,6 +1,16 @@
 """All operations of the registry: importing it registers them."""
 
-from headrace.schemas.operations import compatibility, schemas, server, settings, subjects, summaries, tags, versions
+from headrace.schemas.operations import (
+    compatibility,
+    schemas,
+    server,
+    settings,
+    subjects,
+    summaries,
+    tags,
+    transfer,
+    versions,
+)
 from headrace.schemas.operations.table import OPERATIONS, FoundOperation, RegistryOperation, find_operation
 
 __all__ = [
@@ -15,5 +25,6 @@ __all__ = [
     "subjects",
     "summaries",
     "tags",
+    "transfer",
     "versions",
 ]

@@ -14,15 +14,17 @@ from headrace.schemas.subjects import context_of, qualified
 async def list_schemas(call: RegistryCall) -> RegistryReply:
     found: list[StoredSchema] = []
     kind = call.request.query.get("ruleType", "").upper()
-    for subject in listed(call, aliases=call.request.flag("aliases")):
-        if call.request.flag("latestOnly"):
+    latest_only, deleted = call.request.flag("latestOnly"), call.request.flag("deleted")
+    async for subject in listed(call, aliases=call.request.flag("aliases")):
+        if latest_only:
             latest = newest(call.machine, subject)
-            found += [] if latest is None else [latest]
+            versions = [] if latest is None else [latest]
         else:
-            found += call.machine.versions(subject, deleted=call.request.flag("deleted")).values()
-    if kind:
-        found = [each for each in found if _has_rule(each, kind)]
-    return reply([full_answer(each) for each in call.page(found)])
+            versions = [*call.machine.versions(subject, deleted=deleted).values()]
+        found += [each for each in versions if not kind or _has_rule(each, kind)]
+        if len(found) >= call.page_end:
+            break
+    return reply(await call.page_of_bytes(found, full_answer))
 
 
 def _has_rule(schema: StoredSchema, kind: str) -> bool:

@@ -8,7 +8,7 @@ import msgspec
 from headrace.coordinator.machine import InternalRecord, Outcome
 from headrace.schemas.compatibility import COMPATIBILITY_LEVELS, DEFAULT_LEVEL
 from headrace.schemas.errors import ConfigNotFound, InvalidLevel, InvalidMode, ModeNotFound
-from headrace.schemas.machine import MODES
+from headrace.schemas.machine import IMPORTS, MODES
 from headrace.schemas.operations.table import (
     ALTER_REGISTRY,
     ALTER_SUBJECT,
@@ -17,7 +17,7 @@ from headrace.schemas.operations.table import (
     RegistryCall,
     operation,
 )
-from headrace.schemas.requests import RegistryReply, reply
+from headrace.schemas.requests import RegistryReply, RegistryRequest, reply
 from headrace.schemas.stored import StoredConfig
 from headrace.schemas.subjects import name_of
 
@@ -25,17 +25,35 @@ POLICIES = ("STRICT", "LENIENT")
 
 
 class ConfigBody(msgspec.Struct, rename="camel"):
-    compatibility: str | None = None
-    compatibility_level: str | None = None
-    compatibility_policy: str | None = None
-    compatibility_group: str | None = None
-    normalize: bool | None = None
-    validate_fields: bool | None = None
-    alias: str | None = None
-    default_metadata: dict[str, Any] | None = None
-    override_metadata: dict[str, Any] | None = None
-    default_rule_set: dict[str, Any] | None = None
-    override_rule_set: dict[str, Any] | None = None
+    """Settings to change; null clears one."""
+
+    compatibility: str | msgspec.UnsetType | None = msgspec.UNSET
+    compatibility_level: str | msgspec.UnsetType | None = msgspec.UNSET
+    compatibility_policy: str | msgspec.UnsetType | None = msgspec.UNSET
+    compatibility_group: str | msgspec.UnsetType | None = msgspec.UNSET
+    normalize: bool | msgspec.UnsetType | None = msgspec.UNSET
+    validate_fields: bool | msgspec.UnsetType | None = msgspec.UNSET
+    alias: str | msgspec.UnsetType | None = msgspec.UNSET
+    default_metadata: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
+    override_metadata: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
+    default_rule_set: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
+    override_rule_set: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
+
+    def changes(self) -> dict[str, Any]:
+        """The settings that are given. Raises `InvalidLevel`."""
+        given = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not msgspec.UNSET}
+        short = given.pop("compatibility", None)
+        if "compatibility_level" in given or self.compatibility is not msgspec.UNSET:
+            level = (short or given.get("compatibility_level") or "").upper() or None
+            if level is not None and level not in COMPATIBILITY_LEVELS:
+                levels = ", ".join(each.lower() for each in COMPATIBILITY_LEVELS)
+                raise InvalidLevel(f"Invalid compatibility level. Valid values are {levels}")
+            given["compatibility_level"] = level
+        if (policy := given.get("compatibility_policy")) is not None:
+            given["compatibility_policy"] = policy.upper()
+            if policy.upper() not in POLICIES:
+                raise InvalidLevel(f"Invalid compatibility policy. Valid values are {', '.join(POLICIES)}")
+        return given
 
 
 class ModeBody(msgspec.Struct):
@@ -79,29 +97,13 @@ async def set_subject_config(call: RegistryCall) -> RegistryReply:
 
 
 async def _set_config(call: RegistryCall) -> RegistryReply:
-    body, scope = call.request.read(ConfigBody), call.scope
-    level = (body.compatibility or body.compatibility_level or "").upper() or None
-    if level is not None and level not in COMPATIBILITY_LEVELS:
-        raise InvalidLevel(
-            f"Invalid compatibility level. Valid values are {', '.join(each.lower() for each in COMPATIBILITY_LEVELS)}"
-        )
-    policy = None if body.compatibility_policy is None else body.compatibility_policy.upper()
-    if policy is not None and policy not in POLICIES:
-        raise InvalidLevel(f"Invalid compatibility policy. Valid values are {', '.join(POLICIES)}")
-    given = {
-        name: value
-        for name, value in msgspec.structs.asdict(body).items()
-        if value is not None and name not in ("compatibility", "compatibility_level")
-    }
-    if level is not None:
-        given["compatibility_level"] = level
-    if policy is not None:
-        given["compatibility_policy"] = policy
+    given, scope = call.request.read(ConfigBody).changes(), call.scope
     before = call.machine.config(scope) or StoredConfig()
     config = msgspec.structs.replace(before, subject=scope, **given)
-    await call.commit(lambda: call.machine.set_config(scope, config))
+    is_empty = config == StoredConfig(subject=scope)
+    await call.commit(lambda: call.machine.set_config(scope, None if is_empty else config))
     answer = _config_answer(msgspec.structs.replace(StoredConfig(), **given))
-    answer.pop("compatibilityLevel", None)
+    level = answer.pop("compatibilityLevel", None)
     return reply({**({"compatibility": level} if level else {}), **answer})
 
 
@@ -147,6 +149,11 @@ async def set_mode(call: RegistryCall) -> RegistryReply:
 @operation("PUT", "/mode/{subject}", needs=ALTER_SUBJECT)
 async def set_subject_mode(call: RegistryCall) -> RegistryReply:
     return await _set_mode(call)
+
+
+def begins_import(request: RegistryRequest) -> bool:
+    """Whether a request to set a mode lets clients choose ids, which are those of all subjects of a context."""
+    return request.read(ModeBody).mode.upper() in IMPORTS
 
 
 async def _set_mode(call: RegistryCall) -> RegistryReply:

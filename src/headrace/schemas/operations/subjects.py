@@ -1,5 +1,7 @@
 """Subjects and contexts: list and delete."""
 
+from collections.abc import AsyncIterator
+
 from headrace.schemas.errors import ContextNotEmpty, SchemaNotFound, SubjectNotFound, SubjectSoftDeleted
 from headrace.schemas.operations.answers import formatted, full_answer
 from headrace.schemas.operations.table import (
@@ -8,13 +10,14 @@ from headrace.schemas.operations.table import (
     LIST_SUBJECTS,
     READ_SUBJECT,
     RegistryCall,
+    in_turns,
     operation,
 )
 from headrace.schemas.requests import RegistryReply, reply
 from headrace.schemas.subjects import context_of, qualified
 
 
-def listed(call: RegistryCall, *, aliases: bool = False) -> list[str]:
+async def listed(call: RegistryCall, *, aliases: bool = False) -> AsyncIterator[str]:
     """The subjects that a list asks for, without those that the caller may not see.
 
     With `aliases` also those that subjects of the prefix are aliases of.
@@ -27,18 +30,24 @@ def listed(call: RegistryCall, *, aliases: bool = False) -> list[str]:
     else:
         prefix = qualified(call.context, prefix)
     meant = call.machine.aliased(prefix) if aliases else ()
-    found = []
-    for subject in call.machine.subjects():
-        left = call.machine.versions(subject)
-        is_wanted = not left if deleted_only else bool(left) or request.flag("deleted")
-        if is_wanted and (subject.startswith(prefix) or subject in meant) and call.shows(subject):
-            found.append(subject)
-    return found
+    with_deleted = request.flag("deleted")
+    async for subject in in_turns(call.machine.subjects()):
+        if not subject.startswith(prefix) and subject not in meant:
+            continue
+        has_versions = call.machine.has_versions(subject)
+        is_wanted = not has_versions if deleted_only else has_versions or with_deleted
+        if is_wanted and call.shows(subject):
+            yield subject
 
 
 @operation("GET", "/subjects", needs=LIST_SUBJECTS)
 async def list_subjects(call: RegistryCall) -> RegistryReply:
-    return reply(call.page(listed(call)))
+    found = []
+    async for subject in listed(call):
+        found.append(subject)
+        if len(found) >= call.page_end:
+            break
+    return reply(call.page(found))
 
 
 @operation("DELETE", "/subjects/{subject}", needs=DELETE_SUBJECT)
@@ -68,7 +77,7 @@ async def show_by_metadata(call: RegistryCall) -> RegistryReply:
 
 @operation("GET", "/contexts", needs=LIST_SUBJECTS)
 async def list_contexts(call: RegistryCall) -> RegistryReply:
-    shown = {context_of(each) for each in call.machine.subjects() if call.shows(each)}
+    shown = {context_of(each) async for each in in_turns(call.machine.subjects()) if call.shows(each)}
     prefix = call.request.query.get("contextPrefix", "").strip(":")
     return reply(call.page(sorted(each for each in {".", *shown} if each.startswith(prefix))))
 

@@ -4,12 +4,13 @@ These are not part of Confluent's API; their paths begin with `/headrace`.
 """
 
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 import msgspec
 
 from headrace.schemas.machine import SchemaMachine
-from headrace.schemas.operations.table import LIST_SUBJECTS, READ_SUBJECT, RegistryCall, operation
+from headrace.schemas.operations.table import LIST_SUBJECTS, READ_SUBJECT, RegistryCall, in_turns, operation
 from headrace.schemas.requests import MalformedRequest, RegistryReply, reply
 from headrace.schemas.stored import SchemaReference, StoredSchema
 from headrace.schemas.subjects import topic_of
@@ -98,12 +99,19 @@ async def list_summaries(call: RegistryCall) -> RegistryReply:
     if value is None:
         raise MalformedRequest(f"subjects are sorted by one of {', '.join(SORT_FIELDS)}")
     found = [
-        each
-        for each in machine.subjects()
-        if search in each.casefold() and (is_deleted or machine.has_versions(each)) and call.shows(each)
+        (value(machine, each), each)
+        async for each in in_turns(machine.subjects())
+        if search in each.casefold() and _is_there(machine, each, is_deleted) and call.shows(each)
     ]
-    found.sort(key=lambda each: value(machine, each), reverse=query.get("order") == "desc")
-    return reply(SubjectPage(len(found), [_summary(machine, each) for each in call.page(found)]))
+    found.sort(key=itemgetter(0), reverse=query.get("order") == "desc")
+    page = [each for _, each in call.page(found)]
+    items = [_summary(machine, each) async for each in in_turns(page) if _is_there(machine, each, is_deleted)]
+    return reply(SubjectPage(len(found), items))
+
+
+def _is_there(machine: SchemaMachine, subject: str, is_deleted: bool) -> bool:
+    """Whether a subject has versions still: it may have been deleted for good in another turn."""
+    return bool(machine.state(subject).versions) if is_deleted else machine.has_versions(subject)
 
 
 @operation("GET", "/headrace/subjects/{subject}", needs=READ_SUBJECT)

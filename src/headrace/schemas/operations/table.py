@@ -6,9 +6,12 @@
 An operation without `needs` does not register. The tests generate a matrix of requests from this table.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
+
+import msgspec
 
 from headrace.coordinator.machine import InternalRecord, Outcome
 from headrace.model.acls import AclOperation
@@ -16,12 +19,17 @@ from headrace.schemas.checker import SchemaChecker
 from headrace.schemas.errors import InvalidVersion
 from headrace.schemas.machine import LATEST, SchemaMachine
 from headrace.schemas.requests import RegistryReply, RegistryRequest, UnknownRoute
-from headrace.schemas.subjects import DEFAULT_CONTEXT, check_subject, context_of, qualified
+from headrace.schemas.subjects import DEFAULT_CONTEXT, check_subject, qualified
 
 A = TypeVar("A")
 
 MAX_LISTED = 10_000
 """Entries of one answer; `offset` and `limit` lead to the others."""
+MAX_LISTED_BYTES = 4 * 1024 * 1024
+"""Of one answer that has texts."""
+_ENTRIES_OF_A_TURN = 500
+"""Each takes some microseconds."""
+_encode = msgspec.json.Encoder().encode
 
 
 class RegistryNeed(NamedTuple):
@@ -64,11 +72,8 @@ class RegistryCall:
     def read_subject(self) -> str:
         """The subject that a read is about: if its settings name an alias, that one, if the caller may see it."""
         subject = self.subject
-        config = self.machine.config(subject)
-        if config is None or not config.alias:
-            return subject
-        meant = check_subject(qualified(context_of(subject), config.alias))
-        return meant if self.shows(meant) else subject
+        meant = check_subject(self.machine.meant(subject))
+        return meant if meant == subject or self.shows(meant) else subject
 
     @property
     def scope(self) -> str | None:
@@ -84,9 +89,33 @@ class RegistryCall:
 
     def page(self, found: list[A]) -> list[A]:
         """The part of a list that `offset` and `limit` choose."""
+        return found[max(0, self.request.number("offset", 0)) : self.page_end]
+
+    @property
+    def page_end(self) -> int:
+        """How many entries of a list are needed for the page that is asked for."""
         first, limit = max(0, self.request.number("offset", 0)), self.request.number("limit", -1)
-        count = MAX_LISTED if limit < 0 else min(limit, MAX_LISTED)
-        return found[first : first + count]
+        return first + (MAX_LISTED if limit < 0 else min(limit, MAX_LISTED))
+
+    async def page_of_bytes(self, found: list[A], answer: Callable[[A], object]) -> list[msgspec.Raw]:
+        """The answers for a page of a list, which ends before `MAX_LISTED_BYTES`, but has one at the least."""
+        encoded: list[msgspec.Raw] = []
+        size = 0
+        async for each in in_turns(self.page(found)):
+            text = _encode(answer(each))
+            size += len(text)
+            if encoded and size > MAX_LISTED_BYTES:
+                break
+            encoded.append(msgspec.Raw(text))
+        return encoded
+
+
+async def in_turns(found: Sequence[A]) -> AsyncIterator[A]:
+    """The entries of a list that may be long: others get their turn of the event loop in between."""
+    for at, each in enumerate(found, 1):
+        yield each
+        if not at % _ENTRIES_OF_A_TURN:
+            await asyncio.sleep(0)
 
 
 class CommitChange:

@@ -16,6 +16,8 @@ from headrace.schemas.steps import StepLimit
 
 STEPS: Final = 10_000
 """Steps of one check, and two more for each byte. A step takes a few microseconds."""
+MAX_STEPS_OF_VALUE: Final = 500_000
+"""Whatever its size: that is a second or two."""
 _MAX_MESSAGE: Final = 300
 
 
@@ -62,7 +64,7 @@ class JsonSchemaCodec:
         return body
 
     def _validate(self, value: Any, size: int) -> None:
-        token = steps_left.set(StepLimit(STEPS + 2 * size))
+        token = steps_left.set(StepLimit(min(STEPS + 2 * size, MAX_STEPS_OF_VALUE)))
         try:
             error = next(self._validator.iter_errors(value), None)
         except RecursionError:

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from headrace.model.errors import SettingsError
-from headrace.security.tls.certificates import CertificateDetails, details
+from headrace.security.tls.certificates import CertificateDetails, details, details_of_file
 from headrace.security.tls.pem_files import check_pair, read_certificates, read_key
 
 CA_DAYS = 3652
@@ -90,8 +90,13 @@ def make_dev_certificates(
         made = [_issue(folder, client, authority, now, renews=renews) for client in dict.fromkeys(clients)]
     except OSError as error:
         raise SettingsError(f"cannot write certificates to {folder}: {error.strerror}") from error
-    missing = [host for host in hosts if _text(_general_name(host)) not in broker.certificate.names]
-    return DevCertificates(ca, broker, tuple(made), tuple(missing))
+    return DevCertificates(ca, broker, tuple(made), missing_hosts(broker.cert_file, hosts))
+
+
+def missing_hosts(cert_file: Path, hosts: Iterable[str]) -> tuple[str, ...]:
+    """Hosts that the certificate is not valid for."""
+    names = details_of_file(cert_file).names
+    return tuple(host for host in hosts if _text(_general_name(host)) not in names)
 
 
 def _authority(folder: Path, now: datetime) -> tuple[_Authority, DevCertificate]:

@@ -60,7 +60,7 @@ class TlsListener:
         make_protocol: Callable[[], asyncio.BaseProtocol],
         handshakes: PendingHandshakes,
     ) -> None:
-        self._sockets = sockets
+        self.sockets = sockets
         self._context = context
         self._make_protocol = make_protocol
         self._handshakes = handshakes
@@ -96,12 +96,12 @@ class TlsListener:
 
     @property
     def port(self) -> int:
-        return int(self._sockets[0].getsockname()[1])
+        return int(self.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
         """Accept no more connections, and end the handshakes in progress."""
         self._is_closed = True
-        for each in self._sockets:
+        for each in self.sockets:
             self._loop.remove_reader(each)
             each.close()
         connecting = dict(self._connecting)

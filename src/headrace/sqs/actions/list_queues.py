@@ -62,8 +62,8 @@ async def get_queue_url(call: SqsRequest, request: GetQueueUrl) -> GetQueueUrlRe
         raise errors.queue_does_not_exist()
     try:
         call.queues.find(name)
-    except UnknownQueue:
-        raise errors.queue_does_not_exist() from None
+    except UnknownQueue as error:
+        raise errors.queue_does_not_exist(error) from None
     return GetQueueUrlResult(call.url(name))
 
 

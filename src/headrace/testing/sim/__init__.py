@@ -11,6 +11,8 @@
     transactions.py  transactional producers and read_committed consumers
     nemesis.py     fault injection
     checks.py      invariants, checked at every step
+    course.py      a cluster with its clients, from start to end
+    linked.py      two clusters, one of which mirrors the other
     runner.py      one run of one seed
 
 `python -m headrace.testing.sim --seeds 300` runs some.

@@ -17,17 +17,18 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--go-on", action="store_true", help="do not stop at the first seed that fails")
     parser.add_argument("--trace", action="store_true", help="print the trace also of a run that passed")
+    parser.add_argument("--linked", action="store_true", help="two clusters, one of which mirrors the other")
     options = parser.parse_args()
     if options.seeds == 1:
-        outcome = run_seed(options.first_seed, keep_trace=options.trace)
-        _report(outcome)
+        outcome = run_seed(options.first_seed, keep_trace=options.trace, linked=options.linked)
+        _report(outcome, linked=options.linked)
         if outcome.failure is None:
             _say(f"seed {outcome.seed} passed: {_text(outcome)}\n")
         return 1 if outcome.failure else 0
-    return _run_many(options.first_seed, options.seeds, options.processes, go_on=options.go_on)
+    return _run_many(options.first_seed, options.seeds, options.processes, go_on=options.go_on, linked=options.linked)
 
 
-def _run_many(first: int, seeds: int, processes: int, *, go_on: bool) -> int:
+def _run_many(first: int, seeds: int, processes: int, *, go_on: bool, linked: bool) -> int:
     began_s = time.monotonic()
     left = iter(range(first, first + seeds))
     totals: dict[str, int] = {}
@@ -36,7 +37,7 @@ def _run_many(first: int, seeds: int, processes: int, *, go_on: bool) -> int:
         running: set[Future[SimOutcome]] = set()
         for done_count in count(1):
             while len(running) < processes * 2 and (go_on or not failed) and (seed := next(left, None)) is not None:
-                running.add(pool.submit(run_seed, seed))
+                running.add(pool.submit(run_seed, seed, linked=linked))
             if not running:
                 break
             done, running = wait(running, return_when=FIRST_COMPLETED)
@@ -46,7 +47,7 @@ def _run_many(first: int, seeds: int, processes: int, *, go_on: bool) -> int:
                     totals[name] = totals.get(name, 0) + number
                 if outcome.failure is not None:
                     failed.append(outcome.seed)
-                    _report(outcome)
+                    _report(outcome, linked=linked)
             if done_count % 20 == 0 or sys.stderr.isatty():
                 elapsed_s = time.monotonic() - began_s
                 _say(f"\r{totals['seeds']} of {seeds} seeds, {len(failed)} failed, {elapsed_s:.0f} s ")
@@ -56,13 +57,13 @@ def _run_many(first: int, seeds: int, processes: int, *, go_on: bool) -> int:
     return 1 if failed else 0
 
 
-def _report(outcome: SimOutcome) -> None:
+def _report(outcome: SimOutcome, *, linked: bool) -> None:
     if outcome.trace:
         sys.stdout.write(f"\n{outcome.trace}\n")
     if outcome.failure is not None:
         sys.stdout.write(
             f"{outcome.scenario}\nseed {outcome.seed} failed after {outcome.virtual_s:.3f} s: {outcome.failure}\n"
-            f"again: make sim FIRST={outcome.seed} SEEDS=1\n"
+            f"again: make sim FIRST={outcome.seed} SEEDS=1{' ARGS=--linked' if linked else ''}\n"
         )
     sys.stdout.flush()
 

@@ -24,7 +24,7 @@ from headrace.cluster.store import Change, Revision, Snapshot
 from headrace.model.ids import NO_LEADER, BrokerId
 from headrace.model.image import ClusterImage, PartitionState
 from headrace.records.batch import iter_headers, read_header
-from headrace.records.reader import iter_records
+from headrace.records.reader import Record, iter_records
 from headrace.replication.partition import Partition
 from headrace.storage.log import Log
 from headrace.testing.sim.clients import ACKS_ALL, Observer, Place, SimRead, SimSend, SimTransaction, TransactionPhase
@@ -83,7 +83,7 @@ class Truth:
         return tuple(self.values.get(at) for at in range(offset, offset + count))
 
 
-class _Seen(NamedTuple):
+class SeenPartition(NamedTuple):
     """The last observed state of a partition on a broker."""
 
     partition: Partition
@@ -120,7 +120,7 @@ class Checks(Observer):
         self.image = _EMPTY_IMAGE
         self.truths: dict[Place, Truth] = {}
         self.acked_sends: list[SimSend] = []
-        self._seen: dict[tuple[int, Place], _Seen] = {}
+        self._seen: dict[tuple[int, Place], SeenPartition] = {}
         self._positions: dict[tuple[str, Place], int] = {}
         self._partition_epochs: dict[str, int] = {}
         """By the key of a partition's state in the store."""
@@ -202,7 +202,7 @@ class Checks(Observer):
             place = (str(partition.topic), int(partition.index))
             key = (broker.broker_id, place)
             seen = self._seen.get(key)
-            now = _Seen(partition, partition.high_watermark, partition.leader_epoch, partition.is_leader)
+            now = SeenPartition(partition, partition.high_watermark, partition.leader_epoch, partition.is_leader)
             if now == seen:
                 continue
             self._seen[key] = now
@@ -210,7 +210,7 @@ class Checks(Observer):
                 seen = None
             self._check_partition(broker, place, partition, seen)
 
-    def _check_partition(self, broker: Watched, place: Place, partition: Partition, seen: _Seen | None) -> None:
+    def _check_partition(self, broker: Watched, place: Place, partition: Partition, seen: SeenPartition | None) -> None:
         truth = self.truth(place)
         who = f"broker {broker.broker_id}, {partition} at epoch {partition.leader_epoch}"
         is_new_leader = partition.is_leader and (
@@ -274,16 +274,20 @@ class Checks(Observer):
                     truth.values[record.offset] = record.value
                     truth.markers.add(record.offset)
                     continue
-                if record.value in truth.offset_of:
-                    raise Violation(
-                        f"4: {record.value!r} was committed at {truth.offset_of[record.value]} "
-                        f"and again at {record.offset}: {who}"
-                    )
-                truth.offset_of[record.value] = record.offset
-                truth.values[record.offset] = record.value
+                self._add_record(who, place, truth, record)
         truth.end_by_epoch[partition.leader_epoch] = truth.end
         if truth.end != partition.high_watermark:
             raise Violation(f"5: the log has nothing at {truth.end}, below {partition.high_watermark}: {who}")
+
+    def _add_record(self, who: str, place: Place, truth: Truth, record: Record) -> None:
+        assert record.value is not None
+        if record.value in truth.offset_of:
+            raise Violation(
+                f"4: {record.value!r} was committed at {truth.offset_of[record.value]} "
+                f"and again at {record.offset}: {who}"
+            )
+        truth.offset_of[record.value] = record.offset
+        truth.values[record.offset] = record.value
 
     def _compare(self, who: str, log: Log, truth: Truth, start: int, end: int) -> None:
         offset = start

@@ -33,7 +33,7 @@ class SimBroker:
     def __init__(self, cluster: "SimCluster", broker_id: int) -> None:
         self.cluster = cluster
         self.broker_id = BrokerId(broker_id)
-        self.name = f"b{broker_id}"
+        self.name = f"{cluster.name}b{broker_id}"
         self.endpoint = Endpoint(self.name, 9092)
         world = cluster.world
         self.disk = ModelDisk(Path("/") / self.name)
@@ -76,6 +76,7 @@ class SimBroker:
                 store=store,
                 network=cluster.network,
                 endpoint=self.endpoint,
+                cluster_id=cluster.cluster_id,
                 disk=self.disk,
                 clock=self.clock,
                 flush_times=self.flush_times,
@@ -225,16 +226,20 @@ class SimCluster:
         settings: Mapping[str, str],
         loses_unsynced: bool,
         session_timeout_s: float = 3.0,
+        name: str = "",
+        network: Network | None = None,
     ) -> None:
-        """`loses_unsynced`: machines may lose power, and with it unsynced data."""
+        """`loses_unsynced`: machines may lose power, and with it unsynced data. Clusters with a network in common have
+        names, with which those of their processes begin."""
         self.world = world
+        self.name = name
         self.checks = checks
         self.settings = dict(settings)
         self.loses_unsynced = loses_unsynced
         self.session_timeout_s = session_timeout_s
-        self.network = Network(world)
-        self.store = StoreModel(world)
-        self.driver = world.process("driver")
+        self.network = network or Network(world)
+        self.store = StoreModel(world, f"{name}store")
+        self.driver = world.process(f"{name}driver")
         """The process of the nemesis and of the run's main task; it never fails."""
         self.brokers = {broker_id: SimBroker(self, broker_id) for broker_id in range(1, brokers + 1)}
         self._by_process: dict[str, SimBroker] = {broker.name: broker for broker in self.brokers.values()}
@@ -242,7 +247,7 @@ class SimCluster:
         checks.brokers = self.brokers
         self.store.on_commit.append(self._note_states)
         self.store.on_commit.append(checks.committed_in_store)
-        world.on_step = self._stepped
+        world.on_step.append(self._stepped)
 
     def _stepped(self, process: Process) -> None:
         broker = self._by_process.get(process.name)
@@ -268,6 +273,15 @@ class SimCluster:
         for topic, index, code, offset in read_produced_all(frame):
             if code == 0:
                 self._answered_alone.append(((topic, index), offset))
+
+    @property
+    def cluster_id(self) -> str:
+        return self.name + "sim"
+
+    @property
+    def clients_name(self) -> str:
+        """The name of the process in which its clients run."""
+        return self.name + "clients"
 
     # For clients
 
@@ -342,4 +356,4 @@ class SimCluster:
     def _note_states(self, revision: int, changes: tuple[Change, ...]) -> None:
         for change in changes:
             text = "gone" if change.value is None else change.value.decode("utf-8", "replace")
-            self.world.trace.note("store", "%d: %s = %s", revision, change.key, text)
+            self.world.trace.note(self.store.process.name, "%d: %s = %s", revision, change.key, text)

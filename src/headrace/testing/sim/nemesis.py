@@ -4,7 +4,7 @@
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import combinations
 
 from headrace.testing.sim.cluster import SimBroker, SimCluster
@@ -15,8 +15,11 @@ SimFault = Callable[[], Awaitable[None]]
 class Nemesis:
     """Injects faults at random."""
 
-    def __init__(self, cluster: SimCluster) -> None:
+    def __init__(self, cluster: SimCluster, neighbours: Sequence[str] = ()) -> None:
+        """`neighbours`: the brokers of another cluster that this one is linked with."""
+        self._neighbours = neighbours
         self._cluster = cluster
+        self._store = cluster.store.process.name
         self._world = cluster.world
         self._random = cluster.world.random
         self._in_progress: set[asyncio.Task[None]] = set()
@@ -42,6 +45,8 @@ class Nemesis:
             (self._failing_disk, 1),
             (self._move_a_partition, 3),
         ]
+        if neighbours:
+            self._faults.append((self._cut_off_from_neighbours, 4))
 
     async def run(self, duration_s: float) -> None:
         """Inject faults for this long. Some may still be active on return."""
@@ -127,18 +132,19 @@ class Nemesis:
 
     async def _isolate(self) -> None:
         broker = self._any()
-        others = [other.name for other in self._cluster.brokers.values() if other is not broker] + ["store", "clients"]
+        others = [other.name for other in self._cluster.brokers.values() if other is not broker]
+        others += [self._store, self._cluster.clients_name, *self._neighbours]
         await self._cut([(broker.name, other) for other in others], f"isolates {broker.name}")
 
     async def _cut_off_from_store(self) -> None:
         broker = self._any()
-        await self._cut([(broker.name, "store")], f"cuts {broker.name} off the store")
+        await self._cut([(broker.name, self._store)], f"cuts {broker.name} off the store")
 
     async def _cut_off_from_store_and_one(self) -> None:
         """A leader that cannot shrink the ISR while a member of it is unreachable."""
         one, other = self._random.sample(sorted(self._cluster.brokers), 2)
         name, far = self._cluster.brokers[one].name, self._cluster.brokers[other].name
-        await self._cut([(name, "store"), (name, far)], f"cuts {name} off the store and {far}")
+        await self._cut([(name, self._store), (name, far)], f"cuts {name} off the store and {far}")
 
     async def _cut_between_two(self) -> None:
         one, other = self._random.sample(sorted(self._cluster.brokers), 2)
@@ -150,6 +156,10 @@ class Nemesis:
         some = self._random.choice([*combinations(names, len(names) // 2)])
         pairs = [(one, other) for one in some for other in names if other not in some]
         await self._cut(pairs, f"cuts {', '.join(some)} off the other brokers")
+
+    async def _cut_off_from_neighbours(self) -> None:
+        pairs = [(broker.name, other) for broker in self._cluster.brokers.values() for other in self._neighbours]
+        await self._cut(pairs, "cuts between the clusters")
 
     async def _cut(self, pairs: list[tuple[str, str]], what: str) -> None:
         way = self._random.choice(("both", "both", "there", "back"))
@@ -244,7 +254,7 @@ class Nemesis:
         if broker is None or not places:
             return
         place = random.choice(places)
-        replicas = random.sample(sorted(cluster.brokers), random.choice((2, 3)))
+        replicas = random.sample(sorted(cluster.brokers), min(len(cluster.brokers), random.choice((2, 3))))
         wanted = None if random.random() < 0.2 else replicas
         self._trace(f"asks {broker.name} to move {place[0]}-{place[1]} to {wanted}")
         broker.move(place, wanted)

@@ -7,10 +7,12 @@ from random import Random
 from uuid import UUID
 
 from headrace.app.broker_home import BrokerHome
-from headrace.app.node import Node, NodeDependencies
+from headrace.app.node import Node
+from headrace.app.node_dependencies import NodeDependencies
 from headrace.cluster.metadata import Metadata
 from headrace.config.broker import BrokerSettings
 from headrace.kafka.services import Services
+from headrace.mirror.links import Links
 from headrace.model.ids import BrokerId
 from headrace.model.image import Endpoint
 from headrace.protocol.produce_request import ProduceRequest
@@ -24,8 +26,6 @@ from headrace.testing.sim.server import KafkaSession
 from headrace.testing.sim.store import StoreClient
 from headrace.testing.sim.world import Process
 
-CLUSTER_ID = "sim"
-
 
 class SimNode:
     """One process of a broker, from its start to its end."""
@@ -38,6 +38,7 @@ class SimNode:
         store: StoreClient,
         network: Network,
         endpoint: Endpoint,
+        cluster_id: str,
         disk: ModelDisk,
         clock: Clock,
         flush_times: FlushTimes,
@@ -58,15 +59,20 @@ class SimNode:
             transport=PeerTransport(network, process),
             random=random,
             new_uuid=lambda: UUID(int=random.getrandbits(128), version=4),
+            link_transport=lambda link, files_dir: PeerTransport(network, process),
         )
         directory_id = f"directory-of-{process.name}"
-        data_dir = DataDir(disk.root, CLUSTER_ID, BrokerId(settings.broker_id), directory_id=directory_id)
+        data_dir = DataDir(disk.root, cluster_id, BrokerId(settings.broker_id), directory_id=directory_id)
         self._node = Node(settings, BrokerHome(data_dir, store, is_single_node=False), dependencies)
         self.is_started = False
 
     @property
     def metadata(self) -> Metadata:
         return self._node.services.metadata
+
+    @property
+    def links(self) -> Links:
+        return self._node.services.links
 
     @property
     def lease_epoch(self) -> int:

@@ -53,9 +53,9 @@ class _SimLease:
 class StoreModel:
     """The state of the store."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, name: str = "store") -> None:
         self.world = world
-        self.process = world.process("store")
+        self.process = world.process(name)
         self.revision = ABSENT
         self.items: dict[str, _Item] = {}
         self.history: list[tuple[Revision, tuple[Change, ...]]] = []
@@ -154,7 +154,7 @@ class StoreModel:
         if held is None:
             return
         if held.deadline_s <= self.world.now_s:
-            self.world.trace.note("store", "lease %d ends with %s", lease, ", ".join(held.keys))
+            self.world.trace.note(self.process.name, "lease %d ends with %s", lease, ", ".join(held.keys))
             self.revoke_lease(lease)
         else:
             self._schedule_check(lease)

@@ -44,7 +44,7 @@ class World:
         self.random = Random(seed)
         self.now_s = 0.0
         self.trace = Trace(self)
-        self.on_step: Callable[[Process], None] | None = None
+        self.on_step: list[Callable[[Process], None]] = []
         """Called after each event, with its process."""
         self.events = 0
         self._queue: list[tuple[float, int, Process, asyncio.Handle]] = []
@@ -122,8 +122,8 @@ class World:
     def drained(self, process: "Process") -> None:
         if self._errors:
             self._raise_error()
-        if self.on_step is not None:
-            self.on_step(process)
+        for stepped in self.on_step:
+            stepped(process)
 
     def failed(self, process: "Process", message: str, error: BaseException | None) -> None:
         """Record an unhandled error of a process, which ends the run."""

@@ -107,9 +107,13 @@ def test_a_tour_that_is_interrupted_leaves_nothing_behind(tmp_path: Path, number
     with subprocess.Popen(DEMO, cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         next(line for line in process.stdout if "A broker is running on" in line)
+        # The rest takes a second or two: a busy machine might look at it only when it is over.
+        process.send_signal(signal.SIGSTOP)
         assert running(tmp_path)
         process.send_signal(number)
+        process.send_signal(signal.SIGCONT)
         process.stdout.read()
-        assert process.wait(60) == 130
+        # Python dies of the signal itself if it came while a class was made from text. Shells show 130 for both.
+        assert process.wait(60) in (130, -signal.SIGINT)
     assert not running(tmp_path)
     assert [*(tmp_path / "tmp").iterdir()] == []

@@ -135,13 +135,14 @@ def test_the_address_for_queues_is_tried_too() -> None:
 def test_every_first_call_says_that_nobody_answers(
     use: Callable[[Client], object], capfd: pytest.CaptureFixture[str]
 ) -> None:
+    port = nobody()
     with (
-        Client(f"127.0.0.1:{nobody()}", connect_timeout=0.05) as client,
+        Client(f"127.0.0.1:{port}", connect_timeout=0.05) as client,
         pytest.raises(Unreachable, match="connection refused"),
     ):
         use(client)
-    # Nothing of librdkafka's own lines.
-    assert capfd.readouterr().err == ""
+    # librdkafka writes no line about this address. A client of another test, whose broker is gone, may write its own.
+    assert f":{port}" not in capfd.readouterr().err
 
 
 def test_the_probe_understands_a_broker() -> None:

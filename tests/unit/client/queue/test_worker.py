@@ -17,6 +17,7 @@ from headrace.client.queue.message import QueueMessage
 from headrace.client.queue.worker import WorkerLoop
 from headrace.model.failure_headers import read_reason
 from headrace.model.queue_wire import Received
+from tests.waiting import until
 
 _ENOUGH_S = 30.0
 
@@ -69,7 +70,10 @@ class _Queue:
         settlement.settle(failure)
         return settlement
 
-    def bury(self, message: QueueMessage, reason: str) -> bool:
+    def reply(self, message: QueueMessage, value: object) -> None:
+        pass
+
+    def dead_letter(self, message: QueueMessage, reason: str) -> bool:
         if self.buries:
             self._say("bury", message.receipt, reason)
         return self.buries
@@ -244,3 +248,23 @@ def test_an_exit_in_a_worker_ends_the_loop_and_gives_the_message_back() -> None:
         loop.run()
     assert [each[:3] for each in queue.said] == [("nack", "x", None)]
     assert re.match(r"SystemExit: 3 \(.*test_worker\.py:\d+\)\n", str(queue.said[0][3]))
+
+
+def test_an_automatic_worker_takes_more_threads_while_they_help() -> None:
+    queue = _Queue(*map(str, range(100_000)))
+    together = 0
+    lock, running = threading.Lock(), [0]
+
+    def work(message: QueueMessage) -> None:
+        nonlocal together
+        with lock:
+            running[0] += 1
+            together = max(together, running[0])
+        time.sleep(0.02)  # the work
+        with lock:
+            running[0] -= 1
+
+    with _running(queue, work, concurrency="auto") as loop:
+        until(lambda: (loop.monitor.look().threads or 0) > 4 and together > 4)
+        assert together <= 64
+        queue.waiting.clear()

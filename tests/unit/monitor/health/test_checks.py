@@ -59,6 +59,14 @@ CASES: list[tuple[str, str, HealthFacts, str]] = [
     ("store_slow", "warning", replace(FINE, store=StoreFacts("etcd", True, 812.0)), "waits 812 ms"),
     ("disk_full", "warning", replace(FINE, disk=DiskFacts("/data", 100 * GIB, 14 * GIB)), "has 14.0 GiB (14%) left"),
     ("disk_full", "critical", replace(FINE, disk=DiskFacts("/data", 100 * GIB, 4 * GIB)), "has 4.0 GiB (4%) left"),
+    (
+        "disk_full",
+        "critical",
+        replace(
+            FINE, disk=DiskFacts("/data", 100 * GIB, 90 * GIB, effect="producers are slowed down until there is room")
+        ),
+        "left on the disk of /data: producers are slowed down until there is room.",
+    ),
     ("disk_filling", "warning", replace(FINE, disk=DiskFacts("/d", GIB, GIB // 2, 18_000.0)), "full disk in 5 h"),
     (
         "disk_filling",
@@ -88,6 +96,8 @@ CASES: list[tuple[str, str, HealthFacts, str]] = [
     ("certificate", "warning", replace(FINE, certificates=[CertificateFact("c", 20 * DAY_S)]), "expires in 20 days"),
     ("certificate", "critical", replace(FINE, certificates=[CertificateFact("c", 3 * DAY_S)]), "expires in 3 days"),
     ("certificate", "critical", replace(FINE, certificates=[CertificateFact("c", -7200.0)]), "expired 2 h ago"),
+    ("master_key", "critical", replace(FINE, locked_topics=["a", "b"]), "can neither read nor write them: a, b."),
+    ("master_key", "critical", replace(FINE, locked_topics=[*"abcde"]), "write them: a, b, c and 2 more."),
     ("clock_skew", "warning", replace(FINE, clock_skews={2: 2.5}), "2.5 s ahead of that of broker 1"),
     ("clock_skew", "critical", replace(FINE, clock_skews={2: -61.0}), "61.0 s behind that of broker 1"),
     ("event_loop_lag", "warning", replace(FINE, loop_lag_s=0.7), "held up for 0.7 s"),

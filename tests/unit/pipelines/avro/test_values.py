@@ -14,6 +14,7 @@ import pytest
 from headrace.pipelines.avro.values import AvroValues
 from headrace.pipelines.values.schemas import WriterSchema
 from headrace.pipelines.values.types import SchemaError
+from headrace.schemas.payload.frames import SchemaKey
 
 ORDER = {
     "type": "record",
@@ -33,11 +34,12 @@ class Known:
     def __init__(self, **schemas: Any) -> None:
         self.schemas = {int(name.removeprefix("id_")): json.dumps(schema) for name, schema in schemas.items()}
 
-    def by_id(self, schema_id: int) -> WriterSchema | None:
+    def by_id(self, schema_id: SchemaKey) -> WriterSchema | None:
+        assert isinstance(schema_id, int)
         text = self.schemas.get(schema_id)
         return None if text is None else WriterSchema(text)
 
-    def require(self, ids: Sequence[int]) -> None: ...
+    def require(self, ids: Sequence[SchemaKey]) -> None: ...
 
 
 def written(schema: Any, value: Any, schema_id: int | None = None) -> bytes:

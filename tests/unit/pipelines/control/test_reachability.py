@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace.cli.main import main
+from headrace.cli import main
 from headrace.pipelines.control.folder import DEFAULT_STATE_DIR, StateFolder
 from headrace.pipelines.control.reachability import WITHIN_S, check_reached
 from headrace.pipelines.errors import NotReady
@@ -73,7 +73,7 @@ def no_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     monkeypatch.setattr(sys, "argv", ["headrace", "pipeline", *arguments])
     try:
-        return main()
+        return main.run()
     except SystemExit as ended:
         return int(ended.code or 0)
 

@@ -17,6 +17,7 @@ from headrace.pipelines.run.failure_recovery import FailureRecovery
 from headrace.pipelines.source.offsets import OffsetRange
 from headrace.pipelines.spec.file import SpecFile
 from headrace.pipelines.values.pinned import NewSchemaIds
+from headrace.schemas.payload.frames import SchemaKey
 
 NEW = PySparkException(f"in a worker: {NewSchemaIds('source', [9, 7])}\nat line 1")
 
@@ -25,9 +26,9 @@ class Learned(SourceSchemas):
     """Remembers what it was told."""
 
     def __init__(self) -> None:
-        self.ids: list[tuple[str, list[int]]] = []
+        self.ids: list[tuple[str, list[SchemaKey]]] = []
 
-    def learn(self, name: str, ids: Iterable[int]) -> None:
+    def learn(self, name: str, ids: Iterable[SchemaKey]) -> None:
         self.ids.append((name, [*ids]))
 
 

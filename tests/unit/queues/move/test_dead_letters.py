@@ -43,7 +43,7 @@ def test_a_message_that_is_never_deleted_goes_to_the_dead_letter_queue(broker: Q
     broker.receive(name, visibility_ms=50)
     (letter,) = broker.receive(dead, wait_ms=20_000)
     assert letter.origin is not None
-    assert read_origin(letter.origin)["reason"] == "received 1 times without being deleted"
+    assert read_origin(letter.origin)["reason"] == "received once without being deleted"
 
 
 def test_dead_letters_wait_for_their_queue(broker: QueueBroker) -> None:
@@ -109,3 +109,37 @@ def test_a_move_to_a_queue_that_is_gone_fails(broker: QueueBroker) -> None:
     assert move.failure is not None
     assert destination in move.failure
     assert broker.bodies(source) == ["a"]
+
+
+def _received_one_by_one(broker: QueueBroker, queue: str, count: int) -> list[str]:
+    bodies = []
+    for _ in range(count):
+        (message,) = broker.receive(queue, 1, wait_ms=20_000)
+        bodies.append(message.body.decode())
+        broker.acknowledge(queue, message)
+    return bodies
+
+
+def test_messages_move_to_a_queue_with_room_for_fewer_than_a_page(broker: QueueBroker) -> None:
+    bound = {"max_backlog_messages": "3", "max_backlog_policy": "refuse"}
+    dead, destination = broker.create(**bound), broker.create(**bound)
+    name = broker.create(max_receives="1", dead_letter=dead)
+    bodies = [f"{number}" for number in range(10)]
+    broker.send(name, *bodies)
+    assert len(broker.receive(name, visibility_ms=1)) == 10
+    assert _received_one_by_one(broker, dead, 10) == bodies
+    source = broker.create()
+    broker.send(source, *bodies)
+    broker.run(broker.queues.start_move(source, destination, Filter()))
+    assert _received_one_by_one(broker, destination, 10) == bodies
+    assert broker.ended_move(source).moved == 10
+
+
+def test_a_move_to_a_full_queue_can_be_cancelled(broker: QueueBroker) -> None:
+    source, destination = broker.create(), broker.create(max_backlog_messages="1", max_backlog_policy="refuse")
+    broker.send(destination, "full")
+    broker.send(source, "a", "b")
+    move = broker.run(broker.queues.start_move(source, destination, Filter()))
+    broker.run(broker.queues.cancel_move(move.id))
+    assert broker.ended_move(source).status == "CANCELLED"
+    assert sorted(broker.bodies(source)) == ["a", "b"]

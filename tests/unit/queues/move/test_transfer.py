@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.coordinator.machine import InternalRecord
-from headrace.model.errors import InvalidMessage, NotInFlight, QueueUnavailable
+from headrace.model.errors import BacklogFull, InvalidMessage, NotInFlight, QueueUnavailable
 from headrace.model.ids import TopicName
 from headrace.model.queue_wire import Filter
 from headrace.queues.api import ReceiveOptions
@@ -23,6 +23,7 @@ from headrace.records.builder import build_batch
 from headrace.records.reader import Record
 from headrace.runtime.clock import SystemClock
 from tests.unit.queues.brokers import QueueBroker
+from tests.waiting import until_async
 
 BODIES = ["a", "b", "c"]
 
@@ -102,8 +103,7 @@ def _each_is_there_once(broker: QueueBroker) -> None:
 
 
 def _in_pages_of_two(patch: pytest.MonkeyPatch) -> None:
-    for module in ("redrive", "dead_letters"):
-        patch.setattr(f"headrace.queues.move.{module}.PAGE_MESSAGES", 2)
+    patch.setattr("headrace.queues.move.transfer.PAGE_MESSAGES", 2)
 
 
 @pytest.mark.parametrize("kind", ["fifo", pytest.param("standard", marks=pytest.mark.slow)])
@@ -224,6 +224,34 @@ def test_a_page_whose_fate_is_unknown_is_sent_until_it_is_known(
     assert (move.status, move.moved, sent) == ("COMPLETED", 3, [3, 3, 3])
     assert broker.bodies(destination) == BODIES
     assert broker.bodies(source) == []
+
+
+def test_a_page_that_may_have_arrived_is_not_taken_back_when_there_is_no_room(
+    broker: QueueBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = broker.create()
+    destination = broker.create(max_backlog_messages="3", max_backlog_policy="refuse")
+    broker.send(source, *BODIES)
+    refused: list[Exception] = []
+
+    async def fails_first(name: str, records: Sequence[Record]) -> None:
+        try:
+            await broker.queues._send_records(name, records)
+        except BacklogFull as error:
+            refused.append(error)
+            raise
+        if not refused:
+            raise QueueUnavailable("the answer is lost")
+
+    monkeypatch.setattr(_transfer(broker, source), "_send", fails_first)
+    broker.run(broker.queues.start_move(source, destination, Filter()))
+    broker.run(until_async(lambda: bool(refused)))
+    assert broker.bodies(source) == []
+    received = broker.receive(destination)
+    broker.acknowledge(destination, *received)
+    assert broker.ended_move(source).moved == 3
+    assert [each.body.decode() for each in received] == BODIES
+    assert broker.bodies(destination) == broker.bodies(source) == []
 
 
 def test_what_a_queue_refuses_stays(broker: QueueBroker, monkeypatch: pytest.MonkeyPatch) -> None:

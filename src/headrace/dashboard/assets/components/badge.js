@@ -3,9 +3,9 @@ import { html } from "../core/html.js";
 import { Icon } from "./icons.js";
 
 const TONES = {
-  ok: ["ok", "stable", "active", "running", "online", "up", "complete", "completed", "finished", "allowed", "success", "completecommit", "leader", "visible", "available", "committed"],
-  warn: ["warning", "starting", "stopping", "draining", "preparingrebalance", "completingrebalance", "assigning", "reconciling", "restarting", "prepareabort", "preparecommit", "waiting", "behind", "paused", "lagging", "delayed", "notreporting"],
-  crit: ["critical", "failed", "offline", "down", "dead", "denied", "error", "crashed", "no data"],
+  ok: ["ok", "stable", "active", "running", "online", "up", "complete", "completed", "finished", "allowed", "success", "completecommit", "leader", "visible", "available", "committed", "mirroring"],
+  warn: ["warning", "starting", "stopping", "draining", "preparingrebalance", "completingrebalance", "assigning", "reconciling", "restarting", "prepareabort", "preparecommit", "waiting", "behind", "paused", "lagging", "delayed", "notreporting", "promoting"],
+  crit: ["critical", "failed", "offline", "down", "dead", "denied", "error", "crashed", "no data", "faulted", "unreachable"],
   info: ["in flight", "ongoing", "running task", "moving", "replaying"],
 };
 

@@ -9,6 +9,8 @@ import { clock, short } from "../core/format.js";
 import uPlot from "../vendor/uplot.js";
 
 const HEIGHT = 164;
+/** An axis of durations shows at least a second: below it a group is as good as caught up. */
+const LEAST = { clock: 1 };
 /** An axis shows at least this much: a broker that has just started draws at the right edge. */
 const LEAST_S = 300;
 
@@ -28,7 +30,8 @@ const translucent = (value, share) => value.replace(/^rgb\((.*)\)$/, `rgba($1, $
 function columns(history, series) {
   if (!history) return [[], ...series.map(() => [])];
   const values = series.map((each) => history.series?.[each.name] ?? []);
-  const length = Math.max(0, ...values.map((each) => each.length));
+  // Two at least: uPlot shows a day around a single one.
+  const length = Math.max(2, ...values.map((each) => each.length));
   const end = history.end_ms / 1000;
   const times = Array.from({ length }, (_, i) => end - (length - 1 - i) * history.step_s);
   return [times, ...values.map((each) => [...Array(length - each.length).fill(null), ...each])];
@@ -38,13 +41,19 @@ function columns(history, series) {
 const BINARY = [0, 1, 2, 3, 4].flatMap((power) => [1, 2, 5, 10, 20, 50, 100, 200, 500].map((each) => each * 1024 ** power));
 
 /** Marks in whole seconds, minutes and hours, for durations. */
-const CLOCK = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 28_800, 86_400, 172_800, 604_800];
+const CLOCK = [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 28_800, 86_400, 172_800, 604_800];
 
 /** 30.0 k/s as 30 k/s: the marks of an axis are round numbers. */
 const mark = (text) => text.replace(/(\.\d*?)0+(?=\D|$)/, "$1").replace(/\.(?=\D|$)/, "");
 
 /** As wide as the longest mark needs. */
 const axisWidth = (_, marks) => Math.max(36, ...(marks ?? []).map((each) => 14 + each.length * 6.2));
+
+/** Points without a neighbour, which no line leads to. */
+function lonely(values) {
+  const has = (i) => (values[i] ?? null) !== null;
+  return values.flatMap((_, i) => (has(i) && !has(i - 1) && !has(i + 1) ? [i] : []));
+}
 
 function options(series, { format, steps }, width, tip) {
   const text = colour("text-3");
@@ -56,7 +65,7 @@ function options(series, { format, steps }, width, tip) {
     legend: { show: false },
     cursor: { y: false, points: { size: 7 }, drag: { x: false, y: false } },
     padding: [10, 18, 0, 0],
-    scales: { x: { range: (_, first, last) => [Math.min(first, last - LEAST_S), last] }, y: { range: (_, __, most) => [0, most > 0 ? most * 1.12 : 1] } },
+    scales: { x: { range: (_, first, last) => [Math.min(first, last - LEAST_S), last] }, y: { range: (_, __, most) => [0, most > 0 ? Math.max(most * 1.12, LEAST[steps] ?? 0) : 1] } },
     axes: [
       { ...axis, size: 26, gap: 6, grid: { show: false }, space: 70, values: (_, marks) => marks.map((each) => clock(each * 1000).slice(0, 5)) },
       { ...axis, size: axisWidth, gap: 6, space: 34, incrs: { binary: BINARY, clock: CLOCK }[steps], values: (_, marks) => marks.map((each) => mark(format(each))) },
@@ -65,7 +74,8 @@ function options(series, { format, steps }, width, tip) {
       {},
       ...series.map((each, i) => {
         const stroke = colour(`series-${i + 1}`);
-        return { label: each.label, stroke, width: 1.6, spanGaps: false, points: { show: false }, fill: i === 0 ? translucent(stroke, 0.1) : undefined };
+        const points = { show: true, size: 4, fill: stroke, filter: (plot, at) => lonely(plot.data[at]) };
+        return { label: each.label, stroke, width: 1.6, spanGaps: false, points, fill: i === 0 ? translucent(stroke, 0.1) : undefined };
       }),
     ],
     hooks: { setCursor: [(plot) => showTip(plot, tip, series, format)] },

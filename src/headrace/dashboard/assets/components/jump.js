@@ -12,6 +12,7 @@ const KINDS = [
   ["groups", "group", "group"],
   ["queues", "queue", "queue"],
   ["subjects", "subject", "schema", "schemas"],
+  ["link-figures", "name", "link", "links"],
 ];
 
 const pages = (text) =>

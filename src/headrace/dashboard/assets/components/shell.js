@@ -14,7 +14,7 @@ import { toast, Toasts } from "./toast.js";
 const NAV = [
   [null, [["", "Overview", "overview"]]],
   ["Data", [["topics", "Topics", "topics"], ["groups", "Groups", "groups"], ["queues", "Queues", "queues"], ["transactions", "Transactions", "transactions"], ["schemas", "Schemas", "schemas"], ["pipelines", "Pipelines", "pipelines"]]],
-  ["Operate", [["cluster", "Cluster", "cluster"], ["clients", "Clients", "clients"], ["security", "Security", "security"]]],
+  ["Operate", [["cluster", "Cluster", "cluster"], ["links", "Links", "links"], ["clients", "Clients", "clients"], ["security", "Security", "security"]]],
 ];
 
 export function Shell({ children }) {

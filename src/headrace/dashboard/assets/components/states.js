@@ -18,6 +18,9 @@ export function SkeletonPage() {
   </div>`;
 }
 
+/** The command by which a consumer joins a group. */
+export const joinCommand = (group, topic) => `kcat -b localhost:9092 -G ${group} ${topic}`;
+
 /** @param {{ icon?: string, title: string, children?: any, command?: string, action?: any }} props */
 export function Empty({ icon = "empty", title, children, command, action }) {
   return html`<div class="empty">

@@ -13,6 +13,7 @@ export const PLACES = [
   ["m", "schemas", "Schemas"],
   ["p", "pipelines", "Pipelines"],
   ["c", "cluster", "Cluster"],
+  ["k", "links", "Links"],
   ["l", "clients", "Clients"],
   ["s", "security", "Security"],
 ];

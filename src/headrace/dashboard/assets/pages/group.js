@@ -11,7 +11,7 @@ import { Confirm } from "../components/dialog.js";
 import { Icon } from "../components/icons.js";
 import { PageHead } from "../components/page.js";
 import { Card, Stats } from "../components/stat.js";
-import { Empty, Loaded } from "../components/states.js";
+import { Empty, joinCommand, Loaded } from "../components/states.js";
 import { DataTable } from "../components/table.js";
 import { Tabs } from "../components/tabs.js";
 import { toast } from "../components/toast.js";
@@ -83,7 +83,7 @@ function Partitions({ partitions, name, isShare }) {
 function Members({ members, name }) {
   return html`<${Card} title="Members">
     <${DataTable} caption="Members" rows=${members} rowKey=${(row) => row.member_id ?? row.id}
-      empty=${html`<${Empty} icon="groups" title="No member" command=${`headrace consume TOPIC --group ${name}`}>The group's offsets are stored; its consumers are not running.<//>`}
+      empty=${html`<${Empty} icon="groups" title="No member" command=${joinCommand(name, "TOPIC")}>The group's offsets are stored; its consumers are not running.<//>`}
       columns=${[
         { key: "client", label: "Client", name: true, cell: (row) => html`<div>${row.client_id || "no client id"}</div><div class="tiny muted mono truncate" title=${row.member_id ?? row.id}>${row.member_id ?? row.id}</div>` },
         { key: "instance", label: "Instance", cell: (row) => row.instance_id ?? html`<span class="muted">dynamic</span>` },

@@ -5,7 +5,7 @@ import { setQuery, to, usePlace } from "../core/router.js";
 import { Badge, StateBadge, Trend } from "../components/badge.js";
 import { Choice } from "../components/form.js";
 import { PageHead } from "../components/page.js";
-import { Empty } from "../components/states.js";
+import { Empty, joinCommand } from "../components/states.js";
 import { ListTable } from "../components/table.js";
 
 export const typeOf = (group) => group.type ?? group.kind ?? "classic";
@@ -31,7 +31,7 @@ export function GroupsPage() {
       query=${{ type: type || undefined }}
       trail=${{ after: "lag", label: "Lag, live", value: (row) => row.lag_messages }}
       filters=${html`<${Choice} label="Type" value=${type} options=${TYPES} onValue=${(value) => setQuery({ type: value, page: null })} />`}
-      empty=${html`<${Empty} icon="groups" title="No group yet" command="headrace consume orders --group billing">A group appears when its first consumer joins or commits an offset.<//>`} />`;
+      empty=${html`<${Empty} icon="groups" title="No group yet" command=${joinCommand("billing", "orders")}>A group appears when its first consumer joins or commits an offset.<//>`} />`;
 }
 
 /** "3 members of a classic group" */

@@ -1,7 +1,7 @@
 /** The first page: is all well, how much flows, and what is behind. */
 import { html } from "../core/html.js";
 import { useResource } from "../core/resource.js";
-import { bytes, bytesParts, bytesPerSecond, count, duration, ms, perSecond, short } from "../core/format.js";
+import { bytes, bytesParts, bytesPerSecond, count, duration, ms, perSecond, plural, short } from "../core/format.js";
 import { to } from "../core/router.js";
 import { Badge, StateBadge, Trend } from "../components/badge.js";
 import { Chart } from "../components/chart.js";
@@ -9,7 +9,7 @@ import { Prose } from "../components/code.js";
 import { Icon } from "../components/icons.js";
 import { useTitle } from "../components/page.js";
 import { Card, Meter, Stats } from "../components/stat.js";
-import { Empty, Loaded } from "../components/states.js";
+import { Empty, joinCommand, Loaded } from "../components/states.js";
 import { DataTable } from "../components/table.js";
 
 export function OverviewPage() {
@@ -71,8 +71,8 @@ function Totals({ data }) {
     { label: "Messages out", value: short(totals.messages_out_per_s), unit: "/s", note: `${outValue} ${outUnit}/s` },
     { label: "Produce p99", value: ms(totals.produce_p99_ms), note: `p50 ${ms(totals.produce_p50_ms)}` },
     { label: "Fetch p99", value: ms(totals.fetch_p99_ms), note: `p50 ${ms(totals.fetch_p50_ms)}` },
-    { label: "Topics", value: count(totals.topics), note: `${count(totals.partitions)} partitions` },
-    { label: "Groups", value: count(totals.groups), note: `${count(totals.queues)} queues` },
+    { label: "Topics", value: count(totals.topics), note: plural(totals.partitions, "partition") },
+    { label: "Groups", value: count(totals.groups), note: plural(totals.queues, "queue") },
     { label: "Connections", value: count(totals.connections), note: `${short(totals.requests_per_s)} requests/s` },
     { label: "Not in sync", value: count(replication), tone: data.offline ? "crit" : data.under_replicated ? "warn" : "", note: data.offline ? `${count(data.offline)} offline` : "partitions" },
   ]} />`;
@@ -81,7 +81,7 @@ function Totals({ data }) {
 function WorstGroups({ groups }) {
   return html`<${Card} title="Groups behind" note="by seconds behind" end=${html`<a class="small" href=${`${to("groups")}?sort=lag_seconds&order=desc`}>All groups</a>`}>
     <${DataTable} caption="Groups behind" rows=${groups} rowKey=${(row) => row.group}
-      empty=${html`<${Empty} icon="groups" title="No group yet" command="headrace consume TOPIC --group my-group">A group appears when a consumer commits an offset.<//>`}
+      empty=${html`<${Empty} icon="groups" title="No group yet" command=${joinCommand("my-group", "TOPIC")}>A group appears when a consumer commits an offset.<//>`}
       columns=${[
         { key: "group", label: "Group", name: true, cell: (row) => html`<a class="truncate" href=${to("groups", row.group)}>${row.group}</a>` },
         { key: "seconds", label: "Behind", end: true, cell: (row) => duration(row.lag_seconds) },

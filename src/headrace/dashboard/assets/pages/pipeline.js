@@ -62,7 +62,7 @@ function Pipeline({ name, tab, pipeline, reload }) {
       <${Chart} title="Batch time" history=${pipeline.history} format=${ms} series=${[{ name: "batch_ms", label: "batch" }]} />
     </div>`}
     ${tab === "dead-letters" && html`<${PipelineDeadLetters} name=${name} pipeline=${pipeline} reload=${reload} />`}
-    ${tab === "log" && html`<${Log} lines=${log} name=${name} />`}
+    ${tab === "log" && html`<${Log} lines=${log} />`}
     ${dialog === "stop" &&
     html`<${Confirm} title=${`Stop ${name}?`} action="Stop the pipeline" danger onClose=${() => setDialog(null)}
       consequences=${["The batch in progress is finished, then the process waits.", "It goes on from its checkpoint when it is started again: no row is lost or written twice.", "Messages wait in its source topics meanwhile."]}
@@ -73,11 +73,11 @@ function Pipeline({ name, tab, pipeline, reload }) {
       }} />`}`;
 }
 
-function Log({ lines, name }) {
+function Log({ lines }) {
   const rows = Array.isArray(lines) ? lines : String(lines).split("\n");
   return html`<${Card} title="Log" note=${`The last lines, as of ${time(Date.now())}`}>
     ${rows.length
       ? html`<pre class="log" tabindex="0" role="region" aria-label="Log">${rows.join("\n")}</pre>`
-      : html`<${Empty} icon="topics" title="No lines yet" command=${`headrace pipeline logs ${name}`}>A pipeline sends the end of its log with each report.<//>`}
+      : html`<${Empty} icon="topics" title="No lines yet" command="headrace pipeline status">A pipeline sends the end of its log with each report.<//>`}
   <//>`;
 }

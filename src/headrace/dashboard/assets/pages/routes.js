@@ -1,8 +1,10 @@
 /** Which page each path shows. */
-import { ClientPage, ClientsPage, PushingPage } from "./clients.js";
+import { ClientPage, ClientsPage, PushingPage, QuotasPage } from "./clients.js";
 import { ClusterPage } from "./cluster.js";
 import { GroupPage } from "./group.js";
 import { GroupsPage } from "./groups.js";
+import { LinkPage } from "./link.js";
+import { LinksPage } from "./links.js";
 import { OverviewPage } from "./overview.js";
 import { PipelinePage } from "./pipeline.js";
 import { PipelinesPage } from "./pipelines.js";
@@ -28,9 +30,12 @@ export const ROUTES = [
   ["schemas/:name/:tab?", SchemaPage],
   ["pipelines", PipelinesPage],
   ["pipelines/:name/:tab?", PipelinePage],
+  ["links", LinksPage],
+  ["links/:name", LinkPage],
   ["cluster/:tab?", ClusterPage],
   ["clients", ClientsPage],
   ["clients/metrics", PushingPage],
+  ["clients/quotas", QuotasPage],
   ["clients/:name", ClientPage],
   ["security/:tab?", SecurityPage],
 ];

@@ -12,7 +12,7 @@ import { TextField } from "../components/form.js";
 import { Icon } from "../components/icons.js";
 import { PageHead } from "../components/page.js";
 import { Card, Stats } from "../components/stat.js";
-import { Empty, ErrorNotice, Loaded } from "../components/states.js";
+import { Empty, ErrorNotice, joinCommand, Loaded } from "../components/states.js";
 import { DataTable } from "../components/table.js";
 import { Tabs } from "../components/tabs.js";
 import { toast } from "../components/toast.js";
@@ -77,14 +77,17 @@ function SchemaLinks({ topic }) {
 const known = (value) => value !== null && value !== undefined && value >= 0;
 const total = (partitions) => partitions.reduce((sum, each) => sum + (known(each.end_offset) ? each.end_offset - Math.max(0, each.start_offset ?? 0) : 0), 0);
 
+/** The seconds of the group that is most behind; null if none is known. */
+const mostBehind = (groups) => groups.reduce((most, each) => (known(each.lag_seconds) ? Math.max(most ?? 0, each.lag_seconds) : most), null);
+
 function Figures({ topic, partitions }) {
   return html`<${Stats} label="Now" items=${[
       { label: "Messages", value: short(topic.messages ?? total(partitions)) },
       { label: "Size", value: bytes(topic.size_bytes) },
       { label: "In", value: short(topic.messages_in_per_s), unit: "/s", note: bytesPerSecond(topic.bytes_in_per_s) },
-      { label: "Out", value: bytes(topic.bytes_out_per_s), unit: "/s" },
+      { label: "Out", value: short(topic.messages_out_per_s), unit: "/s", note: bytesPerSecond(topic.bytes_out_per_s) },
       { label: "Replicas", value: count(topic.replicas ?? partitions[0]?.replicas.length) },
-      { label: "Most behind", value: topic.lag_seconds_max ? duration(topic.lag_seconds_max) : topic.groups?.length ? "0 s" : "–", note: topic.groups?.length ? plural(topic.groups.length, "group") : "no group" },
+      { label: "Most behind", value: duration(mostBehind(topic.groups ?? [])), note: topic.groups?.length ? plural(topic.groups.length, "group") : "no group" },
     ]} />
     ${topic.history &&
     html`<div class="grid-2">
@@ -116,7 +119,7 @@ function ReplicaList({ row }) {
 function Consumers({ topic, groups }) {
   return html`<${Card} title="Consumers" note="Groups that have committed offsets in this topic">
     <${DataTable} caption="Consumers" rows=${groups} rowKey=${(row) => row.group}
-      empty=${html`<${Empty} icon="groups" title="No group reads this topic" command=${`headrace consume ${topic} --group my-group`}>A group appears here when its consumers commit an offset.<//>`}
+      empty=${html`<${Empty} icon="groups" title="No group reads this topic" command=${joinCommand("my-group", topic)}>A group appears here when its consumers commit an offset.<//>`}
       columns=${[
         { key: "group", label: "Group", name: true, cell: (row) => html`<a href=${to("groups", row.group)}>${row.group}</a>` },
         { key: "type", label: "Type", cell: (row) => row.type ?? row.kind ?? "classic" },

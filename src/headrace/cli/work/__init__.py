@@ -1,0 +1,1 @@
+"""`headrace work`: an application's handlers and workers in processes, as many as its backlog needs."""
