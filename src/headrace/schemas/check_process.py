@@ -36,9 +36,15 @@ _decode_result = msgspec.msgpack.Decoder(CheckResult).decode
 class CheckProcess:
     """Carries out one check after the other. `run` blocks: it is called in a worker thread."""
 
-    def __init__(self, *, answer_limit_s: float = ANSWER_LIMIT_S, command: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        cpu_limit_s: float = CPU_LIMIT_S,
+        answer_limit_s: float = ANSWER_LIMIT_S,
+        command: tuple[str, ...] = (),
+    ) -> None:
         self._answer_limit_s = answer_limit_s
-        self._command = command or (sys.executable, "-P", "-m", __name__)
+        self._command = command or (sys.executable, "-P", "-m", __name__, str(cpu_limit_s))
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         self._is_closed = False
@@ -150,8 +156,8 @@ def _too_long(_: int, __: Any) -> None:
     raise SchemaTooComplex("the schema is too complex: checking it takes too long")
 
 
-def _result(request: bytes) -> CheckResult:
-    signal.setitimer(signal.ITIMER_PROF, CPU_LIMIT_S)
+def _result(request: bytes, cpu_limit_s: float) -> CheckResult:
+    signal.setitimer(signal.ITIMER_PROF, cpu_limit_s)
     try:
         return carry_out(_decode_check(request))
     except InvalidSchema as error:
@@ -162,15 +168,15 @@ def _result(request: bytes) -> CheckResult:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
 
-def main() -> None:
+def main(cpu_limit_s: float) -> None:
     signal.signal(signal.SIGPROF, _too_long)
     # Ctrl-C in a terminal is for the broker, which ends this process when it is done.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
     with contextlib.suppress(EOFError, BrokenPipeError):
         while True:
-            _write_frame(sys.stdout.buffer, _encode(_result(_read_frame(sys.stdin.buffer))))
+            _write_frame(sys.stdout.buffer, _encode(_result(_read_frame(sys.stdin.buffer), cpu_limit_s)))
 
 
 if __name__ == "__main__":
-    main()
+    main(float(sys.argv[1]))

@@ -71,8 +71,13 @@ def test_hostile_schemas_of_the_largest_size_are_answered(name: str, process: Ch
 
 
 @pytest.mark.parametrize("name", ["many properties", "many properties of 2020-12"])
-def test_large_documents_of_every_draft_are_checked_in_time(name: str, process: CheckProcess) -> None:
-    assert "long" not in _compared(process, HOSTILE[name](400_000))
+def test_large_documents_of_every_draft_are_checked_in_linear_time(name: str) -> None:
+    """The limit is twenty times what a quiet machine needs: a busy one needs more, and quadratic time much more."""
+    patient = CheckProcess(cpu_limit_s=10)
+    try:
+        assert _compared(patient, HOSTILE[name](400_000)) == ""
+    finally:
+        patient.close()
 
 
 def test_a_check_that_takes_too_long_is_ended(process: CheckProcess) -> None:
