@@ -13,7 +13,7 @@ Place = tuple[int, int]
 _RECONNECT = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500, "log_level": 0}
 _COMMIT_EVERY_S = 0.2
 _END_WITHIN_S = 120.0
-_READ_ONLY = (KafkaError.POLICY_VIOLATION, KafkaError._PURGE_QUEUE)
+_READ_ONLY = (KafkaError.INVALID_REQUEST, KafkaError._PURGE_QUEUE)
 """The answer for a mirror topic. Idempotent messages behind one that is refused fail with it."""
 _READ_WITHIN_S = 120.0
 

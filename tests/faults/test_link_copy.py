@@ -108,7 +108,7 @@ def test_a_copy_is_the_sources_log_through_kills_and_a_failover(source: BrokerPr
         producer = Producer({"bootstrap.servers": target.bootstrap})
         producer.produce(TOPIC, b"no", on_delivery=lambda error, _: refused.append(error))
         assert producer.flush(30) == 0
-        assert refused[0].code() == KafkaError.POLICY_VIOLATION
+        assert refused[0].code() == KafkaError.INVALID_REQUEST
 
     with BrokerProcess(folder, settings=SETTINGS) as copy:
         for round_number in range(3):

@@ -9,13 +9,14 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 from typer.testing import CliRunner
 
+from headrace import BacklogFull, Client, DeliveryFailed
 from headrace.cli.errors import BadArgument, CommandFailed
 from headrace.cli.main import app
 from headrace.testing import Broker
 from tests.scraped import scrape
 from tests.waiting import until
 
-Run = Callable[[str], str]
+Run = Callable[..., str]
 
 
 @pytest.fixture
@@ -26,9 +27,9 @@ def target() -> Iterator[Broker]:
 
 @pytest.fixture
 def run(target: Broker) -> Run:
-    def command(typed: str) -> str:
+    def command(typed: str, given: str = "") -> str:
         environment = {"HEADRACE_BOOTSTRAP": target.bootstrap, "COLUMNS": "200"}
-        result = CliRunner().invoke(app, shlex.split(typed), env=environment)
+        result = CliRunner().invoke(app, shlex.split(typed), env=environment, input=given)
         if isinstance(result.exception, CommandFailed | BadArgument):
             raise result.exception
         assert result.exit_code == 0, result.output
@@ -62,7 +63,12 @@ def test_from_the_first_mirror_to_a_failover(target: Broker, run: Run) -> None:
         assert "orders  orders        mirroring                0         0 ms" in shown
         refused = send(target.bootstrap, [b"here"])
         assert refused is not None
-        assert refused.code() == KafkaError.POLICY_VIOLATION
+        assert refused.code() == KafkaError.INVALID_REQUEST
+        with pytest.raises(CommandFailed, match=r"a mirror of one in another cluster.*headrace link promote"):
+            run("produce orders", "here\n")
+        with Client(target.bootstrap) as client, pytest.raises(DeliveryFailed, match="headrace link promote") as failed:
+            client.publish("orders", "here")
+        assert not isinstance(failed.value, BacklogFull), "no one needs to wait for room"
 
         assert run("link pause eu orders") == "orders of the link eu: paused\n"
         assert "orders  orders        paused" in run("link describe eu")
@@ -87,6 +93,8 @@ def test_from_the_first_mirror_to_a_failover(target: Broker, run: Run) -> None:
     assert "orders would be writable here; missing: what it got" in until(
         lambda: text if "missing: what it got" in (text := run("link failover orders --dry-run")) else ""
     )
+    (preview,) = json.loads(run("link failover orders --dry-run --json"))
+    assert (preview["topic"], preview["missing_messages"]) == ("orders", 0)
     assert "orders is writable here" in run("link failover orders")
     assert send(target.bootstrap, [b"101"]) is None
     run("link delete eu")

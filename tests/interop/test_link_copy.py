@@ -112,7 +112,7 @@ def test_a_mirror_has_the_bytes_of_its_source_and_takes_no_others(source: Broker
     assert consume(target, "orders", 3) == ["a", "b", "c"]
     with pytest.raises(KafkaException) as refused:
         produce(target, "orders", "x")
-    assert refused.value.args[0].code() == KafkaError.POLICY_VIOLATION
+    assert refused.value.args[0].code() == KafkaError.INVALID_REQUEST
     with pytest.raises(KafkaException):
         produce(target, "orders", "x", transactional_id="local")
     admin = AdminClient({"bootstrap.servers": target.bootstrap})

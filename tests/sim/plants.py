@@ -12,7 +12,7 @@ from headrace.cluster.membership import Membership
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.store import Compare, Write
 from headrace.mirror import links
-from headrace.mirror.divergence import Fate, Transactions
+from headrace.mirror.divergence import DivergentTransactions, Fate
 from headrace.mirror.divergent_topic import DivergentTopics
 from headrace.mirror.reports import WriteDivergent
 from headrace.mirror.reversals import Reversals
@@ -248,7 +248,7 @@ def part_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def set_aside_what_was_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records of transactions that did not commit are set aside as well."""
-    monkeypatch.setattr(Transactions, "fate", lambda self, header: Fate.COMMITTED)
+    monkeypatch.setattr(DivergentTransactions, "fate", lambda self, header: Fate.COMMITTED)
 
 
 LINK_PLANTS: dict[str, tuple[Plant, str]] = {

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
 from headrace.mirror.link_audit import LinkAudit, LinkChange
-from headrace.mirror.schema_sync import SchemaRound, SourceSchemas
+from headrace.mirror.schema_sync import LinkSchemaSource, SchemaRound
 from headrace.mirror.source_topic import KeyAndValue
 from headrace.model.errors import HeadraceError
 from headrace.model.links import Link
@@ -42,10 +42,10 @@ class LinkSchemas:
         except HeadraceError:
             return False
 
-    def new_source(self) -> SourceSchemas:
+    def new_source(self) -> LinkSchemaSource:
         return LinkSourceSchemas()
 
-    async def sync(self, link: Link, source: SourceSchemas, topic_id: str, check: Callable[[], None]) -> SchemaRound:
+    async def sync(self, link: Link, source: LinkSchemaSource, topic_id: str, check: Callable[[], None]) -> SchemaRound:
         owner = LinkOwner(str(link.link_id), link.name, LinkNames(link.name, link.prefix), topic_id)
         await self._audit.room()
         found = await self._linked.sync(owner, cast(LinkSourceSchemas, source).registry, check)

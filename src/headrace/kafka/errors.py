@@ -68,6 +68,8 @@ _CODES: Mapping[type[BaseException], ErrorCode] = {
     errors.InvalidReplicaAssignment: ErrorCode.invalid_replica_assignment,
     errors.InvalidSettings: ErrorCode.invalid_config,
     errors.PolicyViolation: ErrorCode.policy_violation,
+    # To a producer, POLICY_VIOLATION says that there is no room now; this is final.
+    errors.MirrorIsReadOnly: ErrorCode.invalid_request,
     # The cluster
     errors.NoBrokerReady: ErrorCode.leader_not_available,
     errors.ElectionNotNeeded: ErrorCode.election_not_needed,

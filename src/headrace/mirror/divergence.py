@@ -77,7 +77,7 @@ class TransactionRange(NamedTuple):
     """Of its marker."""
 
 
-class Transactions:
+class DivergentTransactions:
     """The transactions of a log that did not commit, and those that the parting divides."""
 
     def __init__(
@@ -127,7 +127,7 @@ class DivergentChunk(NamedTuple):
 
 
 def divergent_chunk(
-    data: Buffer, topic: str, parting: Parting, transactions: Transactions, *, counts_only: bool = False
+    data: Buffer, topic: str, parting: Parting, transactions: DivergentTransactions, *, counts_only: bool = False
 ) -> DivergentChunk:
     """The records to set aside of the whole batches in `data`, which begin at or before `parting.next_offset`.
 

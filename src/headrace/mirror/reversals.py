@@ -21,8 +21,8 @@ from headrace.cluster.link_changes import LinkChanges
 from headrace.cluster.metadata import Metadata
 from headrace.mirror.divergence import (
     DivergentChunk,
+    DivergentTransactions,
     TransactionRange,
-    Transactions,
     batches_of,
     divergent_chunk,
 )
@@ -262,7 +262,7 @@ class Reversals:
         history = SourceHistory(source, source_topic, partition.index)
         return await history.parting(partition, promoted, partition.log.end_offset)
 
-    async def _transactions(self, partition: Partition, offset: int, end: int) -> Transactions:
+    async def _transactions(self, partition: Partition, offset: int, end: int) -> DivergentTransactions:
         """Those between a parting and an end."""
         log = partition.log
 
@@ -278,10 +278,10 @@ class Reversals:
             for each in log.aborted.within(offset, end)
         )
         opened = {producer_id: entry.first_offset for producer_id, entry in log.producers.open_transactions()}
-        return Transactions(aborted, opened, divided)
+        return DivergentTransactions(aborted, opened, divided)
 
     async def _read(
-        self, partition: Partition, parting: Parting, transactions: Transactions, *, counts_only: bool = False
+        self, partition: Partition, parting: Parting, transactions: DivergentTransactions, *, counts_only: bool = False
     ) -> DivergentChunk:
         try:
             cut = partition.log.slice(parting.next_offset, _READ_BYTES, parting.end, at_least_one=True)

@@ -34,7 +34,7 @@ class SchemaRound:
     """Versions here that the link has brought."""
 
 
-class SourceSchemas(Protocol):
+class LinkSchemaSource(Protocol):
     """The registry of a source, as far as it was read."""
 
     def replay(self, records: Sequence[KeyAndValue]) -> None:
@@ -53,11 +53,11 @@ class TargetSchemas(Protocol):
         """True if this broker leads it, and has loaded it."""
         ...
 
-    def new_source(self) -> SourceSchemas:
+    def new_source(self) -> LinkSchemaSource:
         """An empty registry to read that of a source into."""
         ...
 
-    async def sync(self, link: Link, source: SourceSchemas, topic_id: str, check: Callable[[], None]) -> SchemaRound:
+    async def sync(self, link: Link, source: LinkSchemaSource, topic_id: str, check: Callable[[], None]) -> SchemaRound:
         """Copy what is in the registry of the source. `check` raises an error when the link has changed."""
         ...
 

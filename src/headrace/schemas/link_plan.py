@@ -59,7 +59,7 @@ class LinkOwner:
 
 
 @dataclass(slots=True)
-class LinkChanges:
+class SchemaLinkChanges:
     """The records of a step, in the order in which they are written."""
 
     records: list[InternalRecord] = field(default_factory=list)
@@ -117,7 +117,7 @@ def planned_scopes(
 
 
 def plan_holds(
-    source: SchemaMachine, here: SchemaMachine, owner: LinkOwner, problems: LinkProblems, changes: LinkChanges
+    source: SchemaMachine, here: SchemaMachine, owner: LinkOwner, problems: LinkProblems, changes: SchemaLinkChanges
 ) -> frozenset[str]:
     """Hold the contexts here, and give out no id below those of the source; the contexts of the source to copy."""
     usable: set[str] = set()
@@ -179,7 +179,7 @@ def plan_subject(
     here: SchemaMachine,
     owner: LinkOwner,
     problems: LinkProblems,
-    changes: LinkChanges,
+    changes: SchemaLinkChanges,
 ) -> None:
     """Let a subject have the versions `wanted` of the source, besides those that were made here."""
     present = here.versions(subject, deleted=True)
@@ -277,7 +277,7 @@ def plan_settings(
     here: SchemaMachine,
     owner: LinkOwner,
     problems: LinkProblems,
-    changes: LinkChanges,
+    changes: SchemaLinkChanges,
 ) -> None:
     """Let a scope have the settings and the mode of the source, unless others were set here."""
     found = source.config(source_scope)
@@ -306,13 +306,13 @@ def plan_settings(
         changes.changed.setdefault(key or ":.:", "settings")
 
 
-def plan_release(here: SchemaMachine, active: Iterable[str], limit: int) -> LinkChanges:
+def plan_release(here: SchemaMachine, active: Iterable[str], limit: int) -> SchemaLinkChanges:
     """End the notes of links that copy no schemas any more, up to `limit`; what they have brought stays.
 
     Ids are left out above those of contexts that were held. The note that holds a context is the last to go: until then
     no id is given out there.
     """
-    changes = LinkChanges()
+    changes = SchemaLinkChanges()
     active = frozenset(active)
     ended = {scope: note for scope, note in here.links.all.items() if note.link not in active}
     if not ended:

@@ -11,8 +11,8 @@ from typing import TypeVar
 
 from headrace.coordinator.machine import InternalRecord, Outcome
 from headrace.schemas.link_plan import (
-    LinkChanges,
     LinkOwner,
+    SchemaLinkChanges,
     plan_holds,
     plan_release,
     plan_settings,
@@ -73,7 +73,7 @@ class LinkedRegistry:
         if all(note.link in active for note in self._registry.machine.links.all.values()):
             return {}
 
-        def plan(here: SchemaMachine) -> Outcome[InternalRecord, LinkChanges]:
+        def plan(here: SchemaMachine) -> Outcome[InternalRecord, SchemaLinkChanges]:
             changes = plan_release(here, active, _NOTES_PER_STEP)
             return Outcome(changes.records, changes)
 
@@ -110,7 +110,7 @@ class _Round:
     async def _subjects(self, subjects: Mapping[str, str]) -> bool:
         """Copy the versions of these subjects; False if there is more to do than one round does."""
 
-        def plan(here: SchemaMachine, changes: LinkChanges, local: str) -> None:
+        def plan(here: SchemaMachine, changes: SchemaLinkChanges, local: str) -> None:
             names, name = self._owner.names, subjects[local]
             wanted = wanted_versions(self._source, name, names, self._problems) if name else {}
             plan_subject(local, wanted, here, self._owner, self._problems, changes)
@@ -118,12 +118,12 @@ class _Round:
         return await self._each([*subjects], plan)
 
     async def _settings(self, scopes: Mapping[str | None, str | None]) -> bool:
-        def plan(here: SchemaMachine, changes: LinkChanges, local: str | None) -> None:
+        def plan(here: SchemaMachine, changes: SchemaLinkChanges, local: str | None) -> None:
             plan_settings(local, self._source, scopes[local], here, self._owner, self._problems, changes)
 
         return await self._each([*scopes], plan)
 
-    async def _each(self, names: Sequence[N], plan: Callable[[SchemaMachine, LinkChanges, N], None]) -> bool:
+    async def _each(self, names: Sequence[N], plan: Callable[[SchemaMachine, SchemaLinkChanges, N], None]) -> bool:
         at = 0
         while at < len(names):
             if self._written > _CHANGES_MAX:
@@ -132,11 +132,11 @@ class _Round:
             at += await self._commit(partial(_planned_some, some, plan))
         return True
 
-    async def _commit(self, plan: Callable[[SchemaMachine, LinkChanges], A]) -> A:
+    async def _commit(self, plan: Callable[[SchemaMachine, SchemaLinkChanges], A]) -> A:
         self._check()
 
-        def change(here: SchemaMachine) -> Outcome[InternalRecord, tuple[LinkChanges, A]]:
-            changes = LinkChanges()
+        def change(here: SchemaMachine) -> Outcome[InternalRecord, tuple[SchemaLinkChanges, A]]:
+            changes = SchemaLinkChanges()
             answer = plan(here, changes)
             return Outcome(changes.records, (changes, answer))
 
@@ -148,9 +148,9 @@ class _Round:
 
 def _planned_some(
     names: Sequence[N],
-    plan: Callable[[SchemaMachine, LinkChanges, N], None],
+    plan: Callable[[SchemaMachine, SchemaLinkChanges, N], None],
     here: SchemaMachine,
-    changes: LinkChanges,
+    changes: SchemaLinkChanges,
 ) -> int:
     """Plan for as many of the names as fit into one commit, one at the least; how many that are."""
     for count, name in enumerate(names, 1):

@@ -4,7 +4,13 @@ from collections.abc import Iterable
 
 import pytest
 
-from headrace.mirror.divergence import TransactionRange, Transactions, batches_of, divergent_chunk, parting_offset
+from headrace.mirror.divergence import (
+    DivergentTransactions,
+    TransactionRange,
+    batches_of,
+    divergent_chunk,
+    parting_offset,
+)
 from headrace.model.links import Parting
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
@@ -87,7 +93,7 @@ def log() -> bytes:
     )
 
 
-TRANSACTIONS = Transactions([TransactionRange(1, 13, 14)], {2: 16})
+TRANSACTIONS = DivergentTransactions([TransactionRange(1, 13, 14)], {2: 16})
 
 
 def test_committed_records_are_set_aside_with_their_origin() -> None:
@@ -125,9 +131,9 @@ def test_a_transaction_that_the_parting_divides_is_set_aside_with_its_beginning(
             batch(13, b"x"),
         ]
     )
-    divided = Transactions([TransactionRange(1, 12, 20)], {2: 11}, {5: 10, 2: 11, 1: 12})
+    divided = DivergentTransactions([TransactionRange(1, 12, 20)], {2: 11}, {5: 10, 2: 11, 1: 12})
     assert divided.first_offset(15) == 10
-    assert Transactions([], {}).first_offset(15) == 15
+    assert DivergentTransactions([], {}).first_offset(15) == 15
     parting = Parting(3, 15, 20, divided.first_offset(15))
     rest = batch(15, b"late", producer=5) + batch(16, b"y")
     chunk = divergent_chunk(data + rest, "orders", parting, divided)

@@ -13,8 +13,8 @@ from headrace.schemas.digest import digest_of
 from headrace.schemas.errors import OperationNotPermitted
 from headrace.schemas.link_plan import (
     ID_ROOM,
-    LinkChanges,
     LinkOwner,
+    SchemaLinkChanges,
     plan_holds,
     plan_release,
     plan_settings,
@@ -58,16 +58,16 @@ def drop(machine: SchemaMachine, subject: str, version: int) -> None:
 
 def sync(source: SchemaMachine, here: SchemaMachine, by: LinkOwner, stop_after: int | None = None) -> LinkProblems:
     """One round; with `stop_after` the broker is killed after so many records of each step."""
-    problems, changes = LinkProblems(), LinkChanges()
+    problems, changes = LinkProblems(), SchemaLinkChanges()
     usable = plan_holds(source, here, by, problems, changes)
     replay(here, *changes.records[:stop_after])
     for local, name in planned_subjects(source, here, by, usable).items():
-        changes = LinkChanges()
+        changes = SchemaLinkChanges()
         wanted = wanted_versions(source, name, by.names, problems) if name else {}
         plan_subject(local, wanted, here, by, problems, changes)
         replay(here, *changes.records[:stop_after])
     for scope, there in planned_scopes(source, here, by, usable).items():
-        changes = LinkChanges()
+        changes = SchemaLinkChanges()
         plan_settings(scope, source, there, here, by, problems, changes)
         replay(here, *changes.records[:stop_after])
     return problems

@@ -336,6 +336,7 @@ def promote(
     timeout_s: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", min=1, max=3600, help="How long to wait for the rest.")
     ] = _TIMEOUT_S,
+    as_json: AsJson = False,
     http: _Http = "",
     bootstrap: _Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
@@ -351,12 +352,16 @@ def promote(
     """
     from headrace.cli.link.run import take_over
 
-    take_over(bootstrap, http, topics, how="promote", dry_run=dry_run, timeout_s=timeout_s)
+    take_over(bootstrap, http, topics, how="promote", dry_run=dry_run, timeout_s=timeout_s, as_json=as_json)
 
 
 @link_app.command("failover")
 def failover(
-    topics: _Topics, dry_run: _DryRun = False, http: _Http = "", bootstrap: _Bootstrap = DEFAULT_BOOTSTRAP
+    topics: _Topics,
+    dry_run: _DryRun = False,
+    as_json: AsJson = False,
+    http: _Http = "",
+    bootstrap: _Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Make mirror topics writable here now, whatever the source has that was not copied. For a lost source.
 
@@ -370,7 +375,7 @@ def failover(
     """
     from headrace.cli.link.run import take_over
 
-    take_over(bootstrap, http, topics, how="failover", dry_run=dry_run, timeout_s=_TIMEOUT_S)
+    take_over(bootstrap, http, topics, how="failover", dry_run=dry_run, timeout_s=_TIMEOUT_S, as_json=as_json)
 
 
 @link_app.command("reverse")
@@ -388,6 +393,7 @@ def reverse(
         float,
         typer.Option("--timeout", metavar="SECONDS", min=1, max=3600, help="How long to wait until all is set aside."),
     ] = _TIMEOUT_S,
+    as_json: AsJson = False,
     http: _Http = "",
     bootstrap: _Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
@@ -406,4 +412,4 @@ def reverse(
     """
     from headrace.cli.link.run import reverse_topics
 
-    reverse_topics(bootstrap, http, name, topics, dry_run=dry_run, yes=yes, timeout_s=timeout_s)
+    reverse_topics(bootstrap, http, name, topics, dry_run=dry_run, yes=yes, timeout_s=timeout_s, as_json=as_json)

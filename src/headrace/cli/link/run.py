@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -101,43 +101,77 @@ def delete_link(bootstrap: str, http: str, name: str) -> None:
     print(f"Deleted the link {name}")
 
 
-def take_over(bootstrap: str, http: str, topics: Sequence[str], *, how: str, dry_run: bool, timeout_s: float) -> None:
-    """Promote mirror topics or fail them over, one after the other; those that fail do not keep the others."""
+def take_over(
+    bootstrap: str, http: str, topics: Sequence[str], *, how: str, dry_run: bool, timeout_s: float, as_json: bool
+) -> None:
+    """Promote mirror topics or fail them over."""
     api = HttpApi(bootstrap, http, timeout_s=timeout_s + _ANSWER_S)
-    failed = 0
-    for topic in topics:
-        try:
-            answer = api.post(f"/mirrors/{_path(topic)}/{how}", {"dry_run": dry_run, "timeout_s": timeout_s})
-        except CommandFailed as error:
-            say(f"{topic}: {error}")
-            failed += 1
-        else:
-            print(_taken(topic, answer, how=how, dry_run=dry_run))
-    if failed:
-        raise CommandFailed(f"{failed} of {count(len(topics), 'topic')} could not be taken over")
+
+    def ask(topic: str) -> Any:
+        return api.post(f"/mirrors/{_path(topic)}/{how}", {"dry_run": dry_run, "timeout_s": timeout_s})
+
+    def text(topic: str, answer: Mapping[str, Any]) -> str:
+        return _taken(topic, answer, how=how, dry_run=dry_run)
+
+    _each_topic(topics, ask, None if as_json else text, "taken over")
 
 
 def reverse_topics(
-    bootstrap: str, http: str, name: str, topics: Sequence[str], *, dry_run: bool, yes: bool, timeout_s: float
+    bootstrap: str,
+    http: str,
+    name: str,
+    topics: Sequence[str],
+    *,
+    dry_run: bool,
+    yes: bool,
+    timeout_s: float,
+    as_json: bool,
 ) -> None:
-    """Make former sources mirrors, one after the other; those that fail do not keep the others."""
+    """Make former sources mirrors."""
     if not dry_run and not yes:
         if not sys.stdin.isatty():
             raise BadArgument("topics become read-only and there is no terminal to confirm on: add --yes, or --dry-run")
         typer.confirm(f"Make {', '.join(topics)} read-only here, and copy from the cluster of {name}?", abort=True)
     api = HttpApi(bootstrap, http, timeout_s=timeout_s + _ANSWER_S)
+
+    def ask(topic: str) -> Any:
+        wanted = {"topic": topic, "dry_run": dry_run, "timeout_s": timeout_s}
+        return api.post(f"/links/{_path(name)}/reverse", wanted)
+
+    def text(topic: str, answer: Mapping[str, Any]) -> str:
+        return _reversed(topic, name, answer, dry_run=dry_run)
+
+    _each_topic(topics, ask, None if as_json else text, "reversed")
+
+
+def _each_topic(
+    topics: Sequence[str],
+    ask: Callable[[str], Any],
+    text: Callable[[str, Mapping[str, Any]], str] | None,
+    what: str,
+) -> None:
+    """Ask for one topic after the other and print the answers, as JSON without a `text`.
+
+    Topics that fail do not keep the others; their errors are printed, too.
+    """
+    answers: list[dict[str, Any]] = []
     failed = 0
     for topic in topics:
-        wanted = {"topic": topic, "dry_run": dry_run, "timeout_s": timeout_s}
         try:
-            answer = api.post(f"/links/{_path(name)}/reverse", wanted)
+            answer = ask(topic)
         except CommandFailed as error:
-            say(f"{topic}: {error}")
             failed += 1
+            answers.append({"topic": topic, "error": str(error)})
+            if text is not None:
+                say(f"{topic}: {error}")
         else:
-            print(_reversed(topic, name, answer, dry_run=dry_run))
+            answers.append({"topic": topic, **answer})
+            if text is not None:
+                print(text(topic, answer))
+    if text is None:
+        print_json(answers)
     if failed:
-        raise CommandFailed(f"{failed} of {count(len(topics), 'topic')} could not be reversed")
+        raise CommandFailed(f"{failed} of {count(len(topics), 'topic')} could not be {what}")
 
 
 def _reversed(topic: str, link: str, answer: Mapping[str, Any], *, dry_run: bool) -> str:

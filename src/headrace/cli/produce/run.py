@@ -18,7 +18,7 @@ from headrace.cli.lines import Header, LineMessage, json_of_value, parse_json, p
 from headrace.cli.names import nearest
 from headrace.cli.output import count, done_in, say
 from headrace.cli.progress import ProgressLine
-from headrace.client.kafka.librdkafka import warm_up
+from headrace.client.kafka.librdkafka import refusal_hint, warm_up
 
 if TYPE_CHECKING:
     from headrace.cli.payloads import LineEncoder
@@ -119,8 +119,11 @@ def send_lines(bootstrap: str, topic: str, file: Path | None, options: ProduceOp
     if not options.quiet:
         say(f"Sent {done_in('message', tally.sent, tally.sent_bytes, seconds)}")
     if tally.first_error is not None:
-        is_invalid = bool(tally.refused)
-        reason = _refusal(bootstrap, topic, tally.refused) if is_invalid else explain(tally.first_error, bootstrap)
+        error = tally.first_error
+        if tally.refused:
+            reason = _refusal(bootstrap, topic, tally.refused)
+        else:
+            reason = explain(error, bootstrap) + refusal_hint(error)
         raise CommandFailed(f"{count(tally.failed, 'message')} not delivered to {topic}: {reason}")
 
 

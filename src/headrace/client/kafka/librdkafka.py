@@ -245,16 +245,29 @@ _NOT_VALID = (
     "; it does not fit the schema of the topic, has no key although the topic is compacted, or the topic was shredded: "
     "`headrace topic describe` shows what the topic demands"
 )
+_READ_ONLY = (
+    "; the topic is a mirror of one in another cluster, and read-only: send to that cluster, or take the topic over "
+    "with `headrace link promote` (`failover` if that cluster is lost)"
+)
+
+
+def refusal_hint(error: KafkaError) -> str:
+    """What an error says about the topic: the broker's own words are in its answer, which librdkafka does not show."""
+    match error.code():
+        case KafkaError.POLICY_VIOLATION:
+            return _TAKES_NO_MORE
+        case KafkaError.INVALID_RECORD:
+            return _NOT_VALID
+        case KafkaError.INVALID_REQUEST:
+            return _READ_ONLY
+        case _:
+            return ""
 
 
 def refused_delivery(error: KafkaError, text: str, count: int = 1) -> DeliveryFailed:
     """The SDK's error, with a text, for messages that a broker has refused."""
-    # The broker's own words are in its answer, but librdkafka does not show them.
-    if error.code() == KafkaError.POLICY_VIOLATION:
-        return BacklogFull(text + _TAKES_NO_MORE, code=str(error.name()), count=count)
-    if error.code() == KafkaError.INVALID_RECORD:
-        text += _NOT_VALID
-    return DeliveryFailed(text, code=str(error.name()), count=count)
+    made = BacklogFull if error.code() == KafkaError.POLICY_VIOLATION else DeliveryFailed
+    return made(text + refusal_hint(error), code=str(error.name()), count=count)
 
 
 @contextmanager

@@ -232,7 +232,7 @@ class LinkedChecks(Checks):
                     raise Violation(f"3, 95: the transaction {transaction.name} was aborted, and set aside")
 
 
-class Outcome(NamedTuple):
+class DecidedRecords(NamedTuple):
     """What became of the records of a log from an offset on."""
 
     committed: dict[int, bytes]
@@ -241,7 +241,7 @@ class Outcome(NamedTuple):
     undecided: int
 
 
-def outcome_of(batches: Iterable[CheckedBatch], start: int) -> Outcome:
+def outcome_of(batches: Iterable[CheckedBatch], start: int) -> DecidedRecords:
     """Read a whole log, and tell the records from `start` on apart. Batches are in the order of their offsets."""
     committed: dict[int, bytes] = {}
     opened: dict[int, dict[int, bytes]] = {}
@@ -262,7 +262,7 @@ def outcome_of(batches: Iterable[CheckedBatch], start: int) -> Outcome:
         else:
             committed |= found
     undecided = sum(offset >= start for records in opened.values() for offset in records)
-    return Outcome({offset: value for offset, value in committed.items() if offset >= start}, aborted, undecided)
+    return DecidedRecords({offset: value for offset, value in committed.items() if offset >= start}, aborted, undecided)
 
 
 def truth_below(truth: Truth, end: int) -> Truth:
