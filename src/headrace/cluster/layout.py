@@ -1,4 +1,4 @@
-"""The metadata store's schema: its keys, their values as JSON, and how they make up a `ClusterImage`.
+"""The metadata store's schema: its keys, and their values as JSON. `image_changes.py` makes a `ClusterImage` of them.
 
     /cluster                     the cluster's id, and its feature level from 2 on
     /moving                      a single-node broker is migrating its metadata to this store; there is no /cluster yet
@@ -27,31 +27,17 @@ affecting older brokers; any other change requires a higher feature level, which
 error message.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 import msgspec
 
-from headrace.cluster import layout_security
-from headrace.cluster.layout_keys import DATA_KEYS, decode_data_keys, topic_id_of
-from headrace.cluster.layout_links import COPIED, LINKS, MIRRORS, apply_copied, apply_links, apply_mirrors
-from headrace.cluster.layout_quotas import QUOTAS, apply_quotas
-from headrace.cluster.store import Change, Snapshot
 from headrace.model.errors import StartupError
 from headrace.model.features import FIRST_LEVEL, check_readable
-from headrace.model.ids import NO_LEADER, BrokerId, LeaderEpoch, TopicId, TopicName
-from headrace.model.image import (
-    BrokerInfo,
-    BrokerState,
-    ClusterImage,
-    DeletedTopic,
-    Endpoint,
-    PartitionState,
-    TopicImage,
-)
+from headrace.model.ids import BrokerId, LeaderEpoch, TopicId, TopicName
+from headrace.model.image import BrokerInfo, BrokerState, DeletedTopic, PartitionState, TopicImage
 
 _T = TypeVar("_T")
 
@@ -241,6 +227,14 @@ def deleted_on_broker(key: str, value: bytes, broker_id: int) -> bytes:
     return encode(DeletedRecord(record.name, record.partition_count, (broker_id,)))
 
 
+def decode_broker(key: str, value: bytes) -> BrokerRecord:
+    return _read(key, _broker, value)
+
+
+def decode_controller(value: bytes) -> BrokerId:
+    return BrokerId(_read(CONTROLLER, _controller, value).broker_id)
+
+
 def decode_alive(broker_id: int, value: bytes) -> AliveRecord:
     return _read(alive_key(broker_id), _alive, value)
 
@@ -252,214 +246,6 @@ def decode_next_producer_id(value: bytes) -> int:
 def broker_ids(keys: Iterable[str]) -> set[int]:
     """The ids of the cluster's brokers."""
     return {int(key[len(BROKERS) :]) for key in keys if key.startswith(BROKERS)}
-
-
-def image_from(snapshot: Snapshot, cluster_id: str, only: BrokerInfo | None) -> ClusterImage:
-    """The image of a whole snapshot. `only` is the broker of a single node, whose endpoint is not in the store."""
-    if only is None:
-        empty = ClusterImage(cluster_id, NO_LEADER, {}, {}, {}, {}, snapshot.revision)
-    else:
-        brokers = {only.broker_id: only}
-        empty = ClusterImage(cluster_id, only.broker_id, brokers, {}, {}, {}, snapshot.revision)
-    return apply(empty, snapshot.revision, _all_of(snapshot))
-
-
-def _all_of(snapshot: Snapshot) -> Iterator[Change]:
-    for key, item in snapshot.items.items():
-        yield Change(key, item.value, item.mod_revision)
-
-
-def apply_changes(image: ClusterImage, changes: Iterable[Change]) -> ClusterImage:
-    """The image after one transaction's changes."""
-    changes = tuple(changes)
-    return apply(image, changes[-1].revision, changes)
-
-
-def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> ClusterImage:
-    """The image with these keys set, or deleted where the value is None. Unchanged parts are shared."""
-    controller_id = image.controller_id
-    cluster = ClusterIdentity(image.cluster_id, image.feature_level, image.chosen_features)
-    features_revision = image.features_revision
-    brokers = dict(image.brokers)
-    alive: list[Change] = []
-    topics, topic_names = dict(image.topics), dict(image.topic_names)
-    partitions: list[Change] = []
-    deleted = dict(image.deleted)
-    for_all: Mapping[str, str] = image.broker_settings
-    by_broker = dict(image.settings_by_broker)
-    by_group = dict(image.settings_by_group)
-    client_metrics = image.client_metrics
-    security: list[Change] = []
-    quotas: list[Change] = []
-    links: list[Change] = []
-    mirrors: list[Change] = []
-    copied: list[Change] = []
-    data_keys = dict(image.data_keys)
-    for change in changes:
-        key, value = change.key, change.value
-        if key.startswith(TOPICS):
-            name = TopicName(key[len(TOPICS) :])
-            before = topics.get(name)
-            if before is not None:
-                topic_names.pop(before.topic_id, None)
-            if value is None:
-                topics.pop(name, None)
-            else:
-                topics[name] = _newest_states(_decode_topic(name, value), before)
-                topic_names[topics[name].topic_id] = name
-        elif key.startswith(PARTITIONS):
-            partitions.append(change)
-        elif key.startswith(BROKERS):
-            broker_id = BrokerId(int(key[len(BROKERS) :]))
-            if value is None:
-                brokers.pop(broker_id, None)
-            else:
-                _put_broker(brokers, broker_id, _read(key, _broker, value), by_broker)
-        elif key.startswith(ALIVE):
-            alive.append(change)
-        elif key == CLUSTER and value is not None:
-            cluster, features_revision = decode_cluster(value), change.revision
-        elif key == CONTROLLER:
-            controller_id = NO_LEADER if value is None else BrokerId(_read(key, _controller, value).broker_id)
-        elif key.startswith(DELETED):
-            topic_id = TopicId(UUID(key[len(DELETED) :]))
-            if value is None:
-                deleted.pop(topic_id, None)
-            else:
-                deleted[topic_id] = _decode_deleted(key, topic_id, value)
-        elif key == ALL_BROKERS_SETTINGS:
-            for_all = {} if value is None else _decode_settings(key, value)
-        elif key.startswith(BROKER_SETTINGS):
-            broker_id = BrokerId(int(key[len(BROKER_SETTINGS) :]))
-            if value is None:
-                by_broker.pop(broker_id, None)
-            else:
-                by_broker[broker_id] = _decode_settings(key, value)
-            if (broker := brokers.get(broker_id)) is not None:
-                brokers[broker_id] = replace(broker, is_draining=_is_draining(by_broker, broker_id))
-        elif key.startswith(GROUP_SETTINGS):
-            group_id = key[len(GROUP_SETTINGS) :]
-            if value is None:
-                by_group.pop(group_id, None)
-            else:
-                by_group[group_id] = _decode_settings(key, value)
-        elif key.startswith(CLIENT_METRICS):
-            subscription = key[len(CLIENT_METRICS) :]
-            changed = {} if value is None else {subscription: _decode_settings(key, value)}
-            client_metrics = {**without(client_metrics, subscription), **changed}
-        elif key.startswith(layout_security.PREFIXES):
-            security.append(change)
-        elif key.startswith(QUOTAS):
-            quotas.append(change)
-        elif key.startswith(LINKS):
-            links.append(change)
-        elif key.startswith(MIRRORS):
-            mirrors.append(change)
-        elif key.startswith(COPIED):
-            copied.append(change)
-        elif key.startswith(DATA_KEYS):
-            if value is None:
-                data_keys.pop(topic_id_of(key), None)
-            else:
-                data_keys[topic_id_of(key)] = decode_data_keys(key, value)
-    for change in alive:
-        _put_alive(brokers, change)
-    for change in partitions:
-        _put_partition(topics, topic_names, change)
-    return replace(
-        image,
-        controller_id=controller_id,
-        brokers=brokers,
-        topics=topics,
-        topic_names=topic_names,
-        deleted=deleted,
-        broker_settings=for_all,
-        settings_by_broker=by_broker,
-        settings_by_group=by_group,
-        client_metrics=client_metrics,
-        data_keys=data_keys,
-        revision=revision,
-        feature_level=cluster.level,
-        chosen_features=cluster.features,
-        features_revision=features_revision,
-        security=layout_security.apply_security(image.security, security),
-        quotas=apply_quotas(image.quotas, quotas),
-        links=apply_links(image.links, links),
-        mirrors=apply_mirrors(image.mirrors, mirrors),
-        copied=apply_copied(image.copied, copied),
-    )
-
-
-def without(settings: Mapping[str, Mapping[str, str]], name: str) -> dict[str, Mapping[str, str]]:
-    return {each: texts for each, texts in settings.items() if each != name}
-
-
-def _put_alive(brokers: dict[BrokerId, BrokerInfo], change: Change) -> None:
-    broker_id = BrokerId(int(change.key[len(ALIVE) :]))
-    broker = brokers.get(broker_id)
-    if broker is None:
-        return
-    if change.value is None:
-        brokers[broker_id] = replace(broker, is_alive=False)
-        return
-    record = decode_alive(broker_id, change.value)
-    listeners = {name: Endpoint(host, port) for name, (host, port) in record.listeners.items()}
-    brokers[broker_id] = replace(
-        broker, is_alive=True, epoch=change.revision, max_level=record.max_level, listeners=listeners
-    )
-
-
-def _is_draining(settings_by_broker: Mapping[BrokerId, Mapping[str, str]], broker_id: BrokerId) -> bool:
-    return settings_by_broker.get(broker_id, {}).get(DRAINING_SETTING, "").strip().lower() == "true"
-
-
-def _put_broker(
-    brokers: dict[BrokerId, BrokerInfo],
-    broker_id: BrokerId,
-    record: BrokerRecord,
-    settings_by_broker: Mapping[BrokerId, Mapping[str, str]],
-) -> None:
-    if not record.host:
-        return  # a single node, which adds itself to the image
-    before = brokers.get(broker_id)
-    brokers[broker_id] = BrokerInfo(
-        broker_id,
-        Endpoint(record.host, record.port),
-        record.rack,
-        is_alive=before is not None and before.is_alive,
-        epoch=0 if before is None else before.epoch,
-        state=BrokerState(record.state),
-        is_draining=_is_draining(settings_by_broker, broker_id),
-        data_dir=record.data_dir,
-        former_data_dir=record.former_data_dir,
-        max_level=FIRST_LEVEL if before is None else before.max_level,
-        listeners={} if before is None else before.listeners,
-    )
-
-
-def _newest_states(topic: TopicImage, before: TopicImage | None) -> TopicImage:
-    """The topic with each partition's state from `before` where its partition epoch is higher."""
-    if before is None or before.topic_id != topic.topic_id:
-        return topic
-    known = before.partitions[: len(topic.partitions)]
-    newest = tuple(
-        old if old.partition_epoch > new.partition_epoch else new
-        for old, new in zip(known, topic.partitions, strict=False)
-    )
-    return replace(topic, partitions=newest + topic.partitions[len(known) :])
-
-
-def _put_partition(topics: dict[TopicName, TopicImage], topic_names: Mapping[UUID, TopicName], change: Change) -> None:
-    """Apply a /partitions record, unless its topic is gone or the known state has a higher partition epoch."""
-    topic_id, _, index_text = change.key[len(PARTITIONS) :].partition("/")
-    name = topic_names.get(UUID(topic_id))
-    if name is None or change.value is None:
-        return
-    topic, index = topics[name], int(index_text)
-    state = decode_partition(change.key, change.value)
-    if index < len(topic.partitions) and state.partition_epoch > topic.partitions[index].partition_epoch:
-        partitions = (*topic.partitions[:index], state, *topic.partitions[index + 1 :])
-        topics[name] = replace(topic, partitions=partitions)
 
 
 def decode_partition(key: str, value: bytes) -> PartitionState:
@@ -490,17 +276,17 @@ def _state(record: PartitionRecord) -> PartitionState:
     )
 
 
-def _decode_topic(name: TopicName, value: bytes) -> TopicImage:
+def decode_topic(name: TopicName, value: bytes) -> TopicImage:
     record = _read(topic_key(name), _topic, value)
     return TopicImage(name, TopicId(record.topic_id), tuple(map(_state, record.partitions)), record.settings)
 
 
-def _decode_deleted(key: str, topic_id: TopicId, value: bytes) -> DeletedTopic:
+def decode_deleted(key: str, topic_id: TopicId, value: bytes) -> DeletedTopic:
     record = _read(key, _deleted, value)
     return DeletedTopic(TopicName(record.name), topic_id, record.partition_count, tuple(map(BrokerId, record.brokers)))
 
 
-def _decode_settings(key: str, value: bytes) -> dict[str, str]:
+def decode_settings(key: str, value: bytes) -> dict[str, str]:
     return _read(key, _settings, value)
 
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from headrace.cluster import layout
+from headrace.cluster.image_changes import apply_changes, image_from
 from headrace.cluster.store import (
     ABSENT,
     Change,
@@ -169,7 +170,7 @@ class StoreWatcher:
     def _image_from(self, snapshot: Snapshot) -> ClusterImage:
         self._key_revisions = {key: item.mod_revision for key, item in snapshot.items.items()}
         cluster_id = layout.decode_cluster(snapshot.items[layout.CLUSTER].value).cluster_id
-        return layout.image_from(snapshot, cluster_id, self.broker if self.is_single_node else None)
+        return image_from(snapshot, cluster_id, self.broker if self.is_single_node else None)
 
     async def _watch(self, after: Revision) -> None:
         try:
@@ -244,7 +245,7 @@ class StoreWatcher:
                 self._key_revisions.pop(change.key, None)
             else:
                 self._key_revisions[change.key] = change.revision
-        return layout.apply_changes(self.image, changes)
+        return apply_changes(self.image, changes)
 
     async def _show(self, new: ClusterImage, revision: Revision) -> None:
         old, self._image = self.image, new

@@ -4,7 +4,7 @@ from uuid import uuid4
 
 import pytest
 
-from headrace.cluster import layout
+from headrace.cluster.image_changes import apply_changes, image_from
 from headrace.cluster.layout_keys import data_keys_key, decode_data_keys, encode_data_keys
 from headrace.cluster.store import Change, Revision, Snapshot
 from headrace.model.data_keys import TopicDataKeys, WrappedKey
@@ -25,7 +25,7 @@ def test_a_record_that_cannot_be_decoded_is_named() -> None:
 def test_data_keys_enter_and_leave_the_image() -> None:
     topic_id = uuid4()
     key = data_keys_key(topic_id)
-    image = layout.image_from(Snapshot({}, Revision(1)), "cluster", None)
-    image = layout.apply_changes(image, [Change(key, encode_data_keys(_KEYS), Revision(2))])
+    image = image_from(Snapshot({}, Revision(1)), "cluster", None)
+    image = apply_changes(image, [Change(key, encode_data_keys(_KEYS), Revision(2))])
     assert image.data_keys == {topic_id: _KEYS}
-    assert layout.apply_changes(image, [Change(key, None, Revision(3))]).data_keys == {}
+    assert apply_changes(image, [Change(key, None, Revision(3))]).data_keys == {}

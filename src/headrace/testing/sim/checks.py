@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from headrace.cluster import layout
+from headrace.cluster.image_changes import apply_changes, image_from
 from headrace.cluster.store import Change, Revision, Snapshot
 from headrace.model.ids import NO_LEADER, BrokerId
 from headrace.model.image import ClusterImage, PartitionState
@@ -142,8 +143,8 @@ class Checks(Observer):
             if change.key.startswith(layout.PARTITIONS):
                 self._check_written(change)
         before = self.image
-        after = layout.image_from(Snapshot({}, revision), "sim", None) if before is _EMPTY_IMAGE else before
-        self.image = after = layout.apply_changes(after, changes)
+        after = image_from(Snapshot({}, revision), "sim", None) if before is _EMPTY_IMAGE else before
+        self.image = after = apply_changes(after, changes)
         for name, topic in after.topics.items():
             known = before.topics.get(name)
             if topic is known or name not in self.topics:
