@@ -52,8 +52,13 @@ EXPECTED = {2: b"c", 3: b"d", 4: b"e"}
 
 def test_records_are_told_apart_by_what_ended_their_transactions() -> None:
     assert outcome_of(LOG, 2) == (EXPECTED, 1, 2)
-    assert outcome_of(LOG, 4) == ({4: b"e"}, 1, 2)
+    assert outcome_of(LOG, 7) == ({}, 0, 2)
     assert outcome_of(LOG[:5], 0) == ({0: b"a", 1: b"b", 2: b"c", 3: b"d", 4: b"e"}, 0, 1)
+
+
+def test_a_transaction_that_the_parting_divides_is_set_aside_as_a_whole() -> None:
+    assert outcome_of(LOG, 5) == ({3: b"d", 4: b"e"}, 1, 2)
+    assert outcome_of(LOG, 6) == ({3: b"d", 4: b"e"}, 0, 2)
 
 
 def truth_of(batches: list[CheckedBatch]) -> Truth:

@@ -4,7 +4,8 @@
 - A former source that is reversed is truncated once. From the moment at which the record of its topic says that
   everything is set aside, its truth is that of the new source. At this moment both histories are the same below the
   parting, nothing is committed past the end that was fixed, and each committed record between the two is committed in
-  the divergent topic (invariant 95). The figures that users get are those of the log.
+  the divergent topic (invariant 95), with the earlier records of a transaction that was committed between the two. The
+  figures that users get are those of the log.
 - Replicas that are not truncated yet have the former history, and do not count for the new one.
 """
 
@@ -233,10 +234,10 @@ class LinkedChecks(Checks):
 
 
 class DecidedRecords(NamedTuple):
-    """What became of the records of a log from an offset on."""
+    """What became of the records of a log that another history from an offset on does not have."""
 
     committed: dict[int, bytes]
-    """Values by their offsets."""
+    """Values by their offsets. Those before the offset are of transactions that were committed after it."""
     aborted: int
     undecided: int
 
@@ -252,17 +253,18 @@ def outcome_of(batches: Iterable[CheckedBatch], start: int) -> DecidedRecords:
             marker = read_control(batch.data, header)
             records = opened.pop(header.producer_id, {}) if isinstance(marker, Marker) else {}
             if isinstance(marker, Marker) and marker.committed:
-                committed |= records
+                if batch.base_offset >= start:
+                    committed |= records
             else:
                 aborted += sum(offset >= start for offset in records)
             continue
         found = {record.offset: record.value for record in iter_records(batch.data) if record.value is not None}
         if header.is_transactional:
             opened.setdefault(header.producer_id, {}).update(found)
-        else:
+        elif batch.base_offset >= start:
             committed |= found
     undecided = sum(offset >= start for records in opened.values() for offset in records)
-    return DecidedRecords({offset: value for offset, value in committed.items() if offset >= start}, aborted, undecided)
+    return DecidedRecords(committed, aborted, undecided)
 
 
 def truth_below(truth: Truth, end: int) -> Truth:
