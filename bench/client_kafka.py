@@ -174,6 +174,7 @@ def latency(args: argparse.Namespace) -> dict[str, float]:
     begin_ns = time.monotonic_ns() + 100_000_000
     skip_until_ns = begin_ns + int(args.warmup * 1e9)
     step_ns = 1e9 / args.rate
+    cpu = cpu_s()
     for n in range(total):
         due = begin_ns + int(n * step_ns)
         while (wait := due - time.monotonic_ns()) > 0:
@@ -185,7 +186,8 @@ def latency(args: argparse.Namespace) -> dict[str, float]:
     wanted = int(args.rate * args.seconds)
     if len(latencies_ns) < wanted * 0.999:
         raise RuntimeError(f"{len(latencies_ns)} of {wanted} messages came back")
-    result = percentiles(latencies_ns)
+    busy = (cpu_s() - cpu) / (args.warmup + args.seconds)
+    result = {**percentiles(latencies_ns), "client_busy": busy}
     consumer.close()
     return result
 

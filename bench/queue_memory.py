@@ -1,6 +1,6 @@
 """What the messages of a queue cost in memory: the engine with what it keeps in `__queue_state`, as on one broker.
 
-queue_memory.py [--messages 10000000] [--only KIND ...]
+queue_memory.py [--messages 10000000] [--only KIND ...] [--json]
 
 Each kind is measured in a process of its own: how much larger it gets by the messages (MB), how much of that is entries
 that are kept (on a cluster another broker may have those), and CPU time per message to tell the engine of it, and to
@@ -9,12 +9,14 @@ load it from what was kept.
 
 import argparse
 import gc
+import json
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from resource import getpagesize
+from typing import NamedTuple
 
 from headrace.config.queue import QueueSettings
 from headrace.coordinator.machine import InternalRecord
@@ -74,7 +76,14 @@ def pieces(make: Make, count: int) -> Iterator[list[LogMessage]]:
         yield [make(rng, offset) for offset in range(first, min(first + AT_ONCE, count))]
 
 
-def measure(kind: str, count: int) -> str:
+class Cost(NamedTuple):
+    mb: float
+    stored_mb: float
+    index_us: float
+    load_us: float
+
+
+def measure(kind: str, count: int) -> Cost:
     settings, make = KINDS[kind]
     kept: dict[bytes, bytes] = {}
 
@@ -111,21 +120,26 @@ def measure(kind: str, count: int) -> str:
     load_s = time.process_time() - began
     del entries
     assert loaded.indexed_to >= count - 5000
-    memory = f"{used / 1e6:6.0f} MB, {kept_bytes / 1e6:4.0f} of it kept"
-    return f"{kind:26} {memory}; {spent_s / count * 1e6:5.2f} µs to index, {load_s / count * 1e6:5.2f} µs to load"
+    return Cost(used / 1e6, kept_bytes / 1e6, spent_s / count * 1e6, load_s / count * 1e6)
 
 
-def run(kind: str, count: int) -> None:
-    print(measure(kind, count), flush=True)
+def run(kind: str, count: int, as_json: bool) -> None:
+    cost = measure(kind, count)
+    if as_json:
+        print(json.dumps(cost._asdict()), flush=True)
+        return
+    memory = f"{cost.mb:6.0f} MB, {cost.stored_mb:4.0f} of it kept"
+    print(f"{kind:26} {memory}; {cost.index_us:5.2f} µs to index, {cost.load_us:5.2f} µs to load", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=10_000_000)
     parser.add_argument("--only", nargs="*", default=list(KINDS), choices=list(KINDS))
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each kind")
     args = parser.parse_args()
     for kind in args.only:
-        process = multiprocessing.get_context("spawn").Process(target=run, args=(kind, args.messages))
+        process = multiprocessing.get_context("spawn").Process(target=run, args=(kind, args.messages, args.json))
         process.start()
         process.join()
         if process.exitcode:

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from harness.lab import HEADRACE_ACK, HEADRACE_OS, KAFKA, Lab, MeasurementFailed, Variant, await_served
 from harness.workload import OTHERS, Metric, Result, Workload, batch_messages, last_line, preload, result_of
@@ -31,6 +32,24 @@ class Ready(Workload):
         }
         system.stop()
         return result
+
+
+class Restart(Workload):
+    """From `kill -9` with 1,000 partitions, 20 of them written to, to ready again, by `restart.py`."""
+
+    name = "restart"
+    title = "Time to ready after kill -9, 1,000 partitions with 100 kB each, 20 of them written to"
+    metric = Metric("ready_s", "s", False)
+    shown = (Metric("cpu_s", "s CPU", False), Metric("clean_ready_s", "s after a clean stop", False))
+    variants = (Variant("headrace", "headrace"),)
+    rounds = 1
+
+    def run(self, lab: Lab, variant: Variant, topic: str) -> Result:
+        options = {"partitions": 1000, "written": 20, "rounds": lab.sizes.rounds}
+        found: Any = lab.run("restart.py", "--work-dir", str(lab.work_dir), **options)
+        # Each figure is a median with the least and the most.
+        killed, clean = found["killed"], found["clean"]
+        return {"ready_s": killed["ready_s"][0], "cpu_s": killed["cpu_s"][0], "clean_ready_s": clean["ready_s"][0]}
 
 
 class MemoryFlat(Workload):

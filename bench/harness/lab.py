@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from harness.process import Process, ProcessFailed
 from harness.secure_systems import TLS, SecureHeadrace, SecureKafka
 from harness.systems import BENCH_DIR, Bare, Headrace, Kafka, System, Unavailable
 
+KAFKA_SEND_BUFFER_BYTES = 102_400
+"""Kafka's default of `socket.send.buffer.bytes`."""
 PEERS = ("kafka", "nats", "rabbitmq", "redis", "elasticmq")
 
 
@@ -57,7 +60,10 @@ KAFKA_SYNC = Variant("kafka flush.messages=1", "kafka", {"flush.messages": "1"})
 BARE = Variant("bare", "bare-sink")
 BARE_SYNC = Variant("bare fdatasync", "bare-sink-sync")
 BARE_SENDFILE = Variant("bare sendfile", "bare-source-sendfile")
+BARE_SENDFILE_100K = Variant("bare sendfile 100k", "bare-source-sendfile-100k")
 BARE_READ = Variant("bare read+write", "bare-source-read")
+BARE_READ_100K = Variant("bare read+write 100k", "bare-source-read-100k")
+BARE_SOURCES = (BARE_SENDFILE, BARE_SENDFILE_100K, BARE_READ, BARE_READ_100K)
 NATS = Variant("nats", "nats")
 RABBITMQ = Variant("rabbitmq", "rabbitmq")
 REDIS = Variant("redis", "redis")
@@ -80,12 +86,16 @@ class Sizes:
     max_bytes: int
     memory_bytes: int
     large_bytes: int
+    cold_bytes: int
+    """What is written and dropped from the page cache before it is read."""
     idle_connections: int = 5000
     secure_connections: int = 1000
     open_partitions: int = 1000
     groups: int = 10_000
     idle_partitions: int = 3000
     group_members: int = 100
+    queue_messages: int = 1_000_000
+    """How many messages a queue has whose memory is measured; the targets are for ten million."""
     queue_backlogs: tuple[int, ...] = (1_000, 100_000, 1_000_000)
     queue_warm_ups: int = 3
     """At most so many times three seconds of load before it counts."""
@@ -93,7 +103,7 @@ class Sizes:
     """So many times six seconds of load over TLS before it counts."""
 
 
-QUICK = Sizes(2, 1.5, 0.4, 4.0, 200_000_000, 2_000_000_000, 1_000_000_000, 1_000_000_000)
+QUICK = Sizes(2, 1.5, 0.4, 4.0, 200_000_000, 2_000_000_000, 1_000_000_000, 1_000_000_000, 600_000_000)
 FULL = Sizes(
     5,
     8.0,
@@ -103,6 +113,8 @@ FULL = Sizes(
     8_000_000_000,
     10_000_000_000,
     10_000_000_000,
+    2_000_000_000,
+    queue_messages=10_000_000,
     queue_backlogs=(1_000, 100_000, 10_000_000),
     queue_warm_ups=20,
 )
@@ -139,11 +151,14 @@ class Lab:
             "redis-always": lambda: DurableRedis(work_dir),
             "elasticmq": lambda: ElasticMQ(work_dir, "elasticmq", stores_messages=False),
             "elasticmq-h2": lambda: ElasticMQ(work_dir, "elasticmq-h2", stores_messages=True),
-            "bare-sink": lambda: Bare(work_dir, "bare-sink", "sink"),
-            "bare-sink-sync": lambda: Bare(work_dir, "bare-sink-sync", "sink", "--sync", "fdatasync"),
-            "bare-source-sendfile": lambda: Bare(work_dir, "bare-source-sendfile", "source", "--how", "sendfile"),
-            "bare-source-read": lambda: Bare(work_dir, "bare-source-read", "source", "--how", "write"),
+            "bare-sink": lambda: Bare(work_dir, "bare-sink", "sink", "none"),
+            "bare-sink-sync": lambda: Bare(work_dir, "bare-sink-sync", "sink", "fdatasync"),
         }
+        for name, how in (("bare-source-sendfile", "sendfile"), ("bare-source-read", "write")):
+            for suffix, size in (("", -1), ("-100k", KAFKA_SEND_BUFFER_BYTES)):
+                self._makers[name + suffix] = partial(
+                    Bare, work_dir, name + suffix, "source", how, send_buffer_bytes=size
+                )
 
     def made(self, name: str) -> System:
         """The system, running or not; `Unavailable` if it cannot be had."""
@@ -329,6 +344,7 @@ def derive(result: dict[str, float]) -> dict[str, float]:
         result["messages_s"] = result["messages"] / seconds
         result["requests_s"] = result.get("requests", 0) / seconds
     if result.get("messages_total"):
+        result["messages_cpu_s"] = result["messages_total"] / max(result["server_cpu_s"], 0.01)
         result["server_cpu_us_per_message"] = result["server_cpu_s"] * 1e6 / result["messages_total"]
     if result.get("bytes_total"):
         result["server_cpu_ms_per_gb"] = result["server_cpu_s"] * 1e3 / (result["bytes_total"] / 1e9)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
+from typing import ClassVar
 
 from harness.lab import ELASTICMQ, ELASTICMQ_H2, HEADRACE, RABBITMQ_QUORUM, REDIS_ALWAYS, Lab, Variant
 from harness.workload import Metric, Result, Workload
@@ -11,6 +12,8 @@ _CONNECTIONS = 64
 _FILLED_BY = 100
 _WARM_UP_S = 3.0
 _FASTER = 1.05
+_TARGET_MESSAGES = 10_000_000
+"""The targets for memory are for so many; fewer are measured for information."""
 
 _numbers = count(1)
 
@@ -143,7 +146,37 @@ class QueueBacklog(Workload):
         return result
 
 
-def queue_workloads(backlogs: tuple[int, ...]) -> list[Workload]:
+class QueueMemory(Workload):
+    """What the messages of one queue cost in memory, by `queue_memory.py`, which needs no broker."""
+
+    name = "queue-memory"
+    metric = Metric("mb", "MB, delays, TTLs and priorities", False)
+    shown = (
+        Metric("fifo_mb", "MB, 10,000 FIFO groups", False),
+        Metric("many_groups_mb", "MB, 1,000,000 groups", False),
+    )
+    variants = (HEADRACE,)
+    rounds = 1
+    _kinds: ClassVar = {
+        "mb": "delays, ttls, priorities",
+        "fifo_mb": "fifo, 10,000 groups",
+        "many_groups_mb": "fifo, 1,000,000 groups",
+    }
+
+    def __init__(self, messages: int) -> None:
+        self._messages = messages
+        self.title = f"Memory of a queue with {messages:,} messages"
+
+    def run(self, lab: Lab, variant: Variant, topic: str) -> Result:
+        result: Result = {}
+        for key, kind in self._kinds.items():
+            result[key] = lab.run("queue_memory.py", "--json", only=kind, messages=self._messages)["mb"]
+            if self._messages >= _TARGET_MESSAGES:
+                result[f"{key}_of_10m"] = result[key]
+        return result
+
+
+def queue_workloads(backlogs: tuple[int, ...], messages: int) -> list[Workload]:
     return [
         SqsCycle("queue-sqs-1", 1),
         SqsCycle("queue-sqs-10", 10),
@@ -151,4 +184,5 @@ def queue_workloads(backlogs: tuple[int, ...]) -> list[Workload]:
         QueueLatency("queue-latency-sqs", (HEADRACE, ELASTICMQ_H2, ELASTICMQ), over_http=True),
         QueueLatency("queue-latency-client", (HEADRACE, RABBITMQ_QUORUM, REDIS_ALWAYS), over_http=False),
         QueueBacklog(backlogs),
+        QueueMemory(messages),
     ]

@@ -23,6 +23,7 @@ class ClusterProduce(Workload):
 
     metric = Metric("messages_s", "messages/s")
     shown = (
+        Metric("messages_cpu_s", "messages per CPU s, all brokers"),
         Metric("server_cpu_ms_per_gb", "ms CPU/GB, all brokers", False),
         Metric("client_busy", "client busy", False),
     )

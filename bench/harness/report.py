@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from harness.lab import BARE, BARE_SOURCES
 from harness.targets import Verdict
 from harness.workload import Metric, Workload
 
@@ -65,7 +66,7 @@ def _verdict_table(verdicts: Sequence[Verdict]) -> list[str]:
 
 def _workload_table(workload: Workload, rows: Mapping[str, list[dict[str, Any]]]) -> list[str]:
     metrics = (workload.metric, *workload.shown)
-    bases = [label for label in ("kafka", "bare", "bare sendfile", "bare read+write") if label in rows]
+    bases = [label for label in ("kafka", BARE.label, *(one.label for one in BARE_SOURCES)) if label in rows]
     heads = ["", *(metric.unit for metric in metrics), *(f"÷ {base}" for base in bases)]
     lines = [f"## {workload.name}", "", f"{workload.title}.", ""]
     lines += ["| " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1)]

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from harness import wire
@@ -19,6 +19,7 @@ from harness.process import Process, ProcessFailed, cpu_s, free_port, rss_bytes
 
 BENCH_DIR = Path(__file__).resolve().parent.parent
 CACHE_DIR = BENCH_DIR.parent / ".cache" / "bench"
+_BARE_ANSWER_BYTES = 64
 
 
 class Unavailable(Exception):
@@ -113,8 +114,11 @@ class Headrace(System):
     name = "headrace"
     is_kafka_protocol = True
 
-    def __init__(self, work_dir: Path, command: list[str] | None = None) -> None:
+    def __init__(
+        self, work_dir: Path, command: list[str] | None = None, *, env: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(work_dir)
+        self._env = dict(env or {})
         script = Path(sys.executable).parent / "headrace"
         self._command = command or ([str(script)] if script.exists() else [sys.executable, "-m", "headrace"])
 
@@ -133,7 +137,10 @@ class Headrace(System):
         where = ["--data-dir", str(data), "--kafka-listen", f"127.0.0.1:{self.port}"]
         where += ["--http-listen", f"127.0.0.1:{self.http_port}"]
         settings = [word for name, value in self._settings().items() for word in ("--set", f"{name}={value}")]
-        return Process([*self._command, "serve", *where, *settings], self.log)
+        return Process([*self._command, "serve", *where, *settings], self.log, env=self._env)
+
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, **self._env}
 
     def _settings(self) -> dict[str, object]:
         return {}
@@ -220,20 +227,21 @@ class Kafka(System):
 
 
 class Bare(System):
-    """A bare server of `floor.py`."""
+    """A bare server of `floor.c`."""
 
-    def __init__(self, work_dir: Path, name: str, *options: str) -> None:
+    def __init__(self, work_dir: Path, name: str, mode: str, how: str, *, send_buffer_bytes: int = -1) -> None:
         self.name = name
         super().__init__(work_dir)
-        self._mode = options
-        self.options: tuple[str, ...] = ()
-        """Further options, which count from the next start on."""
+        self._program = compiled_floor(work_dir)
+        self._mode, self._how = mode, how
+        self._send_buffer_bytes = send_buffer_bytes
+        self.piece_bytes = _BARE_ANSWER_BYTES
+        """What it answers with; another size counts from the next start on."""
         self.file = self.dir / "bytes"
 
     def _launch(self) -> Process:
-        command = [sys.executable, str(BENCH_DIR / "floor.py"), *self._mode]
-        where = ["--port", str(self.port), "--file", str(self.file)]
-        return Process([*command, *where, *self.options], self.log)
+        words = (self.port, self.file, self._send_buffer_bytes, self.piece_bytes)
+        return Process([str(self._program), self._mode, *map(str, words), self._how], self.log)
 
     def _is_ready(self) -> bool:
         try:
@@ -241,6 +249,35 @@ class Bare(System):
         except OSError:
             return False
         return True
+
+
+def compiled_floor(work_dir: Path) -> Path:
+    """The program of the bare servers, compiled the first time; `Unavailable` where there is no compiler."""
+    program = work_dir / "floor"
+    if program.exists():
+        return program
+    compiler = shutil.which("cc")
+    if compiler is None:
+        raise Unavailable("there is no C compiler (Debian: gcc and libc6-dev), so there is no physical limit either")
+    command = [compiler, "-O2", "-pthread", "-o", str(program), str(BENCH_DIR / "floor.c")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Unavailable(
+            f"floor.c could not be compiled: {(done.stderr.strip().splitlines() or ['no reason given'])[0]}"
+        )
+    return program
+
+
+def evict(folder: Path) -> None:
+    """Drop the files below a folder from the page cache."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            fd = os.open(path, os.O_RDONLY)
+            try:
+                os.fdatasync(fd)  # Only what is on disk can be dropped.
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(fd)
 
 
 def need_java() -> None:

@@ -7,12 +7,11 @@ from contextlib import contextmanager
 
 from harness import wire
 from harness.codec import Avro, Codec, Protobuf
-from harness.footprint import IdleConnections, MemoryFlat, OpenPartitions, RandomFetch, Ready
+from harness.footprint import IdleConnections, MemoryFlat, OpenPartitions, RandomFetch, Ready, Restart
 from harness.groups import ManyGroups, Rebalance, Transform
 from harness.lab import (
     BARE,
-    BARE_READ,
-    BARE_SENDFILE,
+    BARE_SOURCES,
     BARE_SYNC,
     HEADRACE_ACK,
     HEADRACE_OS,
@@ -25,7 +24,7 @@ from harness.queues import queue_workloads
 from harness.replicated import ClusterIdle, ClusterLatency, ClusterProduce
 from harness.security import security_workloads
 from harness.spark import SparkFloor, SparkKafka, SparkMemory, SparkRead, SparkSink, SparkTable
-from harness.systems import Bare
+from harness.systems import Bare, evict
 from harness.workload import (
     BATCH_BYTES,
     OTHERS,
@@ -119,14 +118,13 @@ class Consume(Workload):
         self.title = f"Consume, {size_text(message_bytes)} messages in full batches, {partitions_text(partitions)}"
         self._messages: dict[str, int] = {}
         others = OTHERS if partitions == 1 else ()
-        self.variants = (HEADRACE_OS, KAFKA, BARE_SENDFILE, BARE_READ, *others)
+        self.variants = (HEADRACE_OS, KAFKA, *BARE_SOURCES, *others)
 
     @contextmanager
     def prepared(self, lab: Lab, variant: Variant) -> Iterator[str]:
         with lab.topic(variant, self._partitions) as topic:
             if variant.is_bare:
-                self._write_file(lab, variant)
-                lab.system(variant.system)
+                write_file(lab, variant, self._partitions, self._message_bytes, lab.sizes.preload_bytes)
             elif variant in OTHERS:
                 filled = drive_peer(lab, variant, "produce", topic, self._message_bytes)
                 self._messages[variant.label] = int(filled["messages_total"])
@@ -136,16 +134,6 @@ class Consume(Workload):
             if variant.is_bare:
                 lab.made(variant.system).stop()
                 lab.made(variant.system).clear()
-
-    def _write_file(self, lab: Lab, variant: Variant) -> None:
-        system = lab.made(variant.system)
-        assert isinstance(system, Bare)
-        system.stop()
-        batch = wire.record_batch(self._message_bytes, batch_messages(self._message_bytes), int(time.time() * 1000))
-        with system.file.open("wb") as file:
-            for _ in range(lab.sizes.preload_bytes // len(batch) + 1):
-                file.write(batch)
-        system.options = ("--piece-bytes", str(self._partitions << 20))
 
     def run(self, lab: Lab, variant: Variant, topic: str) -> Result:
         if variant in OTHERS:
@@ -162,6 +150,62 @@ class Consume(Workload):
             warmup=lab.sizes.warmup_s,
             opaque=variant.is_bare,
         )
+
+
+class ConsumeCold(Workload):
+    """The whole topic once from the disk, one connection with one fetch of 1 MiB per partition in flight."""
+
+    metric = Metric("mb_s", "MB/s")
+    shown = (Metric("server_cpu_ms_per_gb", "ms CPU/GB", False), Metric("client_busy", "client busy", False))
+    variants = (HEADRACE_OS, KAFKA, *BARE_SOURCES)
+
+    def __init__(self, name: str, message_bytes: int, partitions: int) -> None:
+        self.name = name
+        self._message_bytes = message_bytes
+        self._partitions = partitions
+        size, count = size_text(message_bytes), partitions_text(partitions)
+        self.title = f"Consume what is not in the page cache, {size} messages in full batches, {count}"
+
+    @contextmanager
+    def prepared(self, lab: Lab, variant: Variant) -> Iterator[str]:
+        with lab.topic(variant, self._partitions) as topic:
+            size = lab.sizes.cold_bytes
+            if variant.is_bare:
+                write_file(lab, variant, self._partitions, self._message_bytes, size)
+            else:
+                preload(lab, variant, topic, self._partitions, self._message_bytes, size)
+            yield topic
+            if variant.is_bare:
+                lab.made(variant.system).stop()
+                lab.made(variant.system).clear()
+
+    def run(self, lab: Lab, variant: Variant, topic: str) -> Result:
+        evict(lab.system(variant.system).dir)
+        return lab.measure(
+            variant,
+            "load.py",
+            "consume",
+            topic=topic,
+            partitions=self._partitions,
+            seconds=3600,
+            warmup=0,
+            # It ends before the end, where a server would begin again with what is in the page cache by then.
+            max_bytes=lab.sizes.cold_bytes * 9 // 10,
+            opaque=variant.is_bare,
+        )
+
+
+def write_file(lab: Lab, variant: Variant, partitions: int, message_bytes: int, total_bytes: int) -> None:
+    """Give a bare server a file with so many bytes of batches, and start it."""
+    system = lab.made(variant.system)
+    assert isinstance(system, Bare)
+    system.stop()
+    batch = wire.record_batch(message_bytes, batch_messages(message_bytes), int(time.time() * 1000))
+    with system.file.open("wb") as file:
+        for _ in range(total_bytes // len(batch) + 1):
+            file.write(batch)
+    system.piece_bytes = partitions << 20
+    lab.system(variant.system)
 
 
 class ClientProduce(Workload):
@@ -211,17 +255,20 @@ class ClientConsume(Workload):
 
 
 class Latency(Workload):
-    """From the moment a message is due to the moment the consumer has it, at 1,000 messages of 1 KiB a second."""
+    """From the moment a message is due to the moment the consumer has it, at so many messages of 1 KiB a second."""
 
-    name = "latency"
-    title = "End to end at 1,000 messages/s of 1 KiB, from due to read"
     metric = Metric("p99_ms", "ms p99", False)
     shown = (Metric("p50_ms", "ms p50", False), Metric("p999_ms", "ms p99.9", False), Metric("max_ms", "ms max", False))
-    variants = (HEADRACE_OS, HEADRACE_ACK, KAFKA, KAFKA_SYNC, *OTHERS)
+
+    def __init__(self, name: str, rate: int, others: tuple[Variant, ...] = ()) -> None:
+        self.name = name
+        self._rate = rate
+        self.title = f"End to end at {rate:,} messages/s of 1 KiB, from due to read"
+        self.variants = (HEADRACE_OS, HEADRACE_ACK, KAFKA, KAFKA_SYNC, *others)
 
     def run(self, lab: Lab, variant: Variant, topic: str) -> Result:
         with lab.topic(variant, 1) as topic:
-            options = {"topic": topic, "seconds": lab.sizes.latency_s, "warmup": 1.0, "rate": 1000}
+            options = {"topic": topic, "seconds": lab.sizes.latency_s, "warmup": 1.0, "rate": self._rate}
             if variant in OTHERS:
                 return lab.measure(variant, "client_peers.py", variant.system, "latency", **options)
             return lab.measure(variant, "client_kafka.py", "latency", **options)
@@ -258,6 +305,7 @@ def all_workloads(lab: Lab) -> list[Workload]:
     sizes = lab.sizes
     return [
         Ready(),
+        Restart(),
         Produce("produce-1k-1p", 1024, 1),
         Produce("produce-1k-12p", 1024, 12),
         Produce("produce-100b-1p", 100, 1),
@@ -269,14 +317,17 @@ def all_workloads(lab: Lab) -> list[Workload]:
         Consume("consume-1k-12p", 1024, 12),
         Consume("consume-100b-1p", 100, 1),
         Consume("consume-100b-12p", 100, 12),
+        ConsumeCold("consume-cold-1k-1p", 1024, 1),
+        ConsumeCold("consume-cold-1k-12p", 1024, 12),
         ClientProduce("client-produce-1k", 1024),
         ClientProduce("client-produce-100b", 100),
         ClientConsume("client-consume-1k", 1024),
         ClientConsume("client-consume-100b", 100),
-        Latency(),
+        Latency("latency", 1000, OTHERS),
+        Latency("latency-10k", 10_000),
         CatchUp(),
         Transform(),
-        *queue_workloads(sizes.queue_backlogs),
+        *queue_workloads(sizes.queue_backlogs, sizes.queue_messages),
         Rebalance("rebalance-classic", "classic", sizes.group_members),
         Rebalance("rebalance-consumer", "consumer", sizes.group_members),
         ManyGroups(sizes.groups),
