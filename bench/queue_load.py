@@ -20,7 +20,7 @@ import uvloop
 from client_kafka import cpu_s, percentiles
 from load import Window
 
-_RECEIPT = re.compile(rb'"ReceiptHandle"\s*:\s*"((?:[^"\\]|\\.)*)"')
+RECEIPT = re.compile(rb'"ReceiptHandle"\s*:\s*"((?:[^"\\]|\\.)*)"')
 _BODY = re.compile(rb'"Body"\s*:\s*"(\d+) ')
 _STALL_S = 60.0
 
@@ -42,32 +42,10 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._data += data
-        whole = self._whole()
+        whole = whole_answer(self._data)
         if whole is not None and self._answer is not None:
             self._data.clear()
             self._answer.set_result(whole)
-
-    def _whole(self) -> bytes | None:
-        """The answer, if all of it is here."""
-        end = self._data.find(b"\r\n\r\n")
-        if end < 0:
-            return None
-        head = bytes(self._data[:end]).lower()
-        at = head.find(b"content-length:")
-        if at >= 0:
-            length = int(head[at + 15 :].split(b"\r\n", 1)[0])
-            if len(self._data) < end + 4 + length:
-                return None
-            body = bytes(self._data[end + 4 : end + 4 + length])
-        elif b"transfer-encoding: chunked" in head:
-            if not self._data.endswith(b"0\r\n\r\n"):
-                return None
-            body = _joined(bytes(self._data[end + 4 :]))
-        else:
-            raise ConnectionError(f"an answer without a length: {head[:200]!r}")
-        if not head.startswith(b"http/1.1 200"):
-            raise ConnectionError(f"{head.splitlines()[0].decode()}: {body[:300].decode(errors='replace')}")
-        return body
 
     async def ask(self, request: bytes) -> bytes:
         self._answer = asyncio.get_running_loop().create_future()
@@ -77,6 +55,29 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         self._answer = None
         self._transport.close()
+
+
+def whole_answer(data: bytearray) -> bytes | None:
+    """The body of the answer, if all of it is here."""
+    end = data.find(b"\r\n\r\n")
+    if end < 0:
+        return None
+    head = bytes(data[:end]).lower()
+    at = head.find(b"content-length:")
+    if at >= 0:
+        length = int(head[at + 15 :].split(b"\r\n", 1)[0])
+        if len(data) < end + 4 + length:
+            return None
+        body = bytes(data[end + 4 : end + 4 + length])
+    elif b"transfer-encoding: chunked" in head:
+        if not data.endswith(b"0\r\n\r\n"):
+            return None
+        body = _joined(bytes(data[end + 4 :]))
+    else:
+        raise ConnectionError(f"an answer without a length: {head[:200]!r}")
+    if not head.startswith(b"http/1.1 200"):
+        raise ConnectionError(f"{head.splitlines()[0].decode()}: {body[:300].decode(errors='replace')}")
+    return body
 
 
 def _joined(chunks: bytes) -> bytes:
@@ -138,13 +139,20 @@ async def _connected(args: argparse.Namespace) -> Connection:
 async def _created(args: argparse.Namespace) -> str:
     """The URL of the queue, which is made if it is not there."""
     connection = await _connected(args)
+    answer = await connection.ask(create_request(args))
+    connection.close()
+    return queue_url(answer)
+
+
+def create_request(args: argparse.Namespace) -> bytes:
     body = json.dumps({"QueueName": args.topic, "Attributes": {"VisibilityTimeout": "600"}}).encode()
-    request = (
+    return (
         b"POST / HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nContent-Type: application/x-amz-json-1.0\r\n"
         b"X-Amz-Target: AmazonSQS.CreateQueue\r\nContent-Length: %d\r\n\r\n%s"
     ) % (args.port, len(body), body)
-    answer = await connection.ask(request)
-    connection.close()
+
+
+def queue_url(answer: bytes) -> str:
     url: str = json.loads(answer)["QueueUrl"]
     return url
 
@@ -178,7 +186,7 @@ async def cycle(args: argparse.Namespace) -> dict[str, float]:
         connection = await _connected(args)
         while not window.is_over():
             await connection.ask(requests.send)
-            receipts = _RECEIPT.findall(await connection.ask(requests.receive))
+            receipts = RECEIPT.findall(await connection.ask(requests.receive))
             window.requests += 2
             if receipts:
                 await connection.ask(requests.deleting(receipts))
@@ -216,7 +224,7 @@ async def latency(args: argparse.Namespace) -> dict[str, float]:
                 seen += 1
                 if due >= counted_from_ns:
                     latencies_ns.append(now_ns - due)
-            receipts = _RECEIPT.findall(answer)
+            receipts = RECEIPT.findall(answer)
             if deleted is not None:
                 await deleted
             if receipts:

@@ -20,6 +20,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
+from harness.gate import add_options, run_gate
 from harness.lab import FULL, PEERS, QUICK, Lab, MeasurementFailed, Variant
 from harness.process import Process, ProcessFailed
 from harness.report import Results, markdown, number, plot, write_json
@@ -48,6 +49,7 @@ def parse_arguments() -> argparse.Namespace:
         "--headrace", metavar="COMMAND", help="how to run Headrace (default: the one beside this Python)"
     )
     parser.add_argument("--list", action="store_true", help="list the workloads and end")
+    add_options(parser)
     return parser.parse_args()
 
 
@@ -142,6 +144,8 @@ def main() -> int:
         return 2
     parent = args.work_dir or REPOSITORY / ".cache"
     parent.mkdir(parents=True, exist_ok=True)
+    if args.gate is not None:
+        return run_gate(args, REPOSITORY, parent)
     work_dir = Path(tempfile.mkdtemp(prefix="bench-work-", dir=parent)).resolve()
     lab = Lab(work_dir, sizes, peers, shlex.split(args.headrace) if args.headrace else None)
     workloads = all_workloads(lab)

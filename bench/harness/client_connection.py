@@ -30,6 +30,9 @@ class ClientConnection:
             data[: have - at] = data[at:have]
             have -= at
 
+    def close(self) -> None:
+        self._sock.close()
+
 
 def cpu_ns(pid: int) -> int:
     """CPU time of all threads of a process."""

@@ -26,11 +26,6 @@ def free_port() -> int:
         return port
 
 
-def _die_with_parent() -> None:
-    """If the harness is killed so hard that it cannot clean up, the kernel still ends what it started."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
 class Process:
     """A started process in a session of its own, so that Ctrl-C reaches the harness first and only."""
 
@@ -50,10 +45,15 @@ class Process:
                 env={**os.environ, **(env or {})},
                 cwd=cwd,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 - the harness has one thread
+                preexec_fn=Process.die_with_parent,  # noqa: PLW1509 - the harness has one thread
             )
         self.pid = self._popen.pid
         Process.running.append(self)
+
+    @staticmethod
+    def die_with_parent() -> None:
+        """If the harness is killed so hard that it cannot clean up, the kernel still ends what it started."""
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
     def is_running(self) -> bool:
         return self._popen.poll() is None
