@@ -11,6 +11,7 @@ import argparse
 import math
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,7 @@ from confluent_kafka import KafkaException
 
 from harness.gate_loads import LOADS, Load, RevisionBroker
 from harness.process import Process, ProcessFailed
-from harness.regressions import Judgement, Outcome, judged, quartile
+from harness.regressions import CpuTimes, Judgement, Outcome, judged_times, quartile
 from harness.revisions import Revision, RevisionUnusable, git, revision, unmet_requirements, work_tree
 
 _BEFORE, _AFTER, _CONTROL = "before", "latest", "beside"
@@ -187,11 +188,10 @@ def _turns(
 
 
 def _result(sets: list[Turns], tolerance: float) -> Result:
-    typical = [{side: quartile(times) for side, times in turns.items()} for turns in sets]
-    ratios = [one[_AFTER] / one[_BEFORE] for one in typical]
-    controls = [one[_CONTROL] / one[_BEFORE] for one in typical]
-    before, after = (sum(one[side] for one in typical) / len(typical) for side in (_BEFORE, _AFTER))
-    return Result(before, after, judged(ratios, controls, tolerance))
+    typical = [CpuTimes(*(quartile(turns[side]) for side in (_BEFORE, _AFTER, _CONTROL))) for turns in sets]
+    before = statistics.fmean(each.before for each in typical)
+    after = statistics.fmean(each.after for each in typical)
+    return Result(before, after, judged_times(typical, tolerance))
 
 
 def _table(facts: list[str], results: Mapping[str, Result], missing: Mapping[str, str]) -> str:

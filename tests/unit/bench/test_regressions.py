@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from bench.harness.regressions import Judgement, Outcome, judged, quartile
+from bench.harness.regressions import CpuTimes, Judgement, Outcome, judged, judged_times, quartile
 
 QUIET = [1.004, 0.997, 1.001, 0.995, 1.003]
 
@@ -11,8 +11,11 @@ QUIET = [1.004, 0.997, 1.001, 0.995, 1.003]
 def measured(ratio: float, seed: int, *, layout: float, machine: float, sets: int = 5) -> Judgement:
     """A judgement on sets of processes that differ by chance, by these standard deviations."""
     rng = Random(seed)
-    ratios = [ratio * rng.gauss(1, layout) * rng.gauss(1, machine) for _ in range(sets)]
-    return judged(ratios, [rng.gauss(1, machine) for _ in range(sets)], 0.03)
+    found = []
+    for _ in range(sets):
+        before, after, control = (30 * rng.gauss(1, machine) for _ in range(3))
+        found.append(CpuTimes(before, after * ratio * rng.gauss(1, layout), control))
+    return judged_times(found, 0.03)
 
 
 def test_finds_a_regression() -> None:
