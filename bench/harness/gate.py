@@ -26,7 +26,7 @@ from confluent_kafka import KafkaException
 
 from harness.gate_loads import LOADS, Load, RevisionBroker
 from harness.process import Process, ProcessFailed
-from harness.regressions import CpuTimes, Judgement, Outcome, judged_times, quartile
+from harness.regressions import Judgement, Outcome, Turns, judged_turns
 from harness.revisions import Revision, RevisionUnusable, git, revision, unmet_requirements, work_tree
 
 _BEFORE, _AFTER, _CONTROL = "before", "latest", "beside"
@@ -34,8 +34,8 @@ _SIDES = (_BEFORE, _AFTER, _CONTROL)
 _FIXED_LAYOUT = ["setarch", "-R"]
 _FAILURES = (ConnectionError, KafkaException, OSError, ProcessFailed, TimeoutError, ValueError)
 
-Turns = dict[str, list[float]]
-"""CPU µs per operation of each turn of a set, by side."""
+SetTimes = dict[str, Turns]
+"""What a set of processes found, by operation."""
 
 
 class Result(NamedTuple):
@@ -54,8 +54,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="compare CPU per operation with this revision (default: the last release) and fail if more is needed",
     )
     gate.add_argument("--sets", type=int, default=5, help="sets of processes (default: %(default)s)")
-    gate.add_argument("--turns", type=int, default=10, help="turns of each process of a set (default: %(default)s)")
-    gate.add_argument("--turn-ms", type=float, default=30.0, help="CPU time of a turn (default: %(default)s)")
+    gate.add_argument("--turns", type=int, default=32, help="turns of each process of a set (default: %(default)s)")
+    gate.add_argument("--turn-ms", type=float, default=15.0, help="CPU time of a turn (default: %(default)s)")
     gate.add_argument("--tolerance", type=float, default=0.03, help="what may be lost (default: %(default)s, 3 %%)")
 
 
@@ -127,7 +127,7 @@ def _measured(
 
 def _measured_set(
     args: argparse.Namespace, folder: Path, sources: Mapping[str, Path], seed: int, missing: dict[str, str]
-) -> dict[str, Turns]:
+) -> SetTimes:
     with ExitStack() as stack:
         brokers = {}
         for side in _SIDES:
@@ -173,25 +173,24 @@ def _calibrated(loads: Mapping[str, Load], turn_ms: float) -> int:
     return steps
 
 
-def _turns(
-    args: argparse.Namespace, loads: Mapping[str, Mapping[str, Load]], steps: Mapping[str, int]
-) -> dict[str, Turns]:
-    times: dict[str, Turns] = defaultdict(lambda: {side: [] for side in _SIDES})
+def _turns(args: argparse.Namespace, loads: Mapping[str, Mapping[str, Load]], steps: Mapping[str, int]) -> SetTimes:
+    times: SetTimes = {}
     for number in range(args.turns):
         shift = number % len(_SIDES)
         order = _SIDES[shift:] + _SIDES[:shift]
         for name, sides in loads.items():
-            for side in order if number % 2 else order[::-1]:
-                for operation, us in sides[side].turn(steps[name]).items():
-                    times[operation][side].append(us)
+            costs = {side: sides[side].turn(steps[name]) for side in (order if number % 2 else order[::-1])}
+            for operation in costs[_BEFORE]:
+                turns = times.setdefault(operation, Turns([], [], []))
+                for found, side in zip(turns, (_BEFORE, _AFTER, _CONTROL), strict=True):
+                    found.append(costs[side][operation])
     return times
 
 
 def _result(sets: list[Turns], tolerance: float) -> Result:
-    typical = [CpuTimes(*(quartile(turns[side]) for side in (_BEFORE, _AFTER, _CONTROL))) for turns in sets]
-    before = statistics.fmean(each.before for each in typical)
-    after = statistics.fmean(each.after for each in typical)
-    return Result(before, after, judged_times(typical, tolerance))
+    before = statistics.fmean(statistics.median(each.before) for each in sets)
+    after = statistics.fmean(statistics.median(each.after) for each in sets)
+    return Result(before, after, judged_turns(sets, tolerance))
 
 
 def _table(facts: list[str], results: Mapping[str, Result], missing: Mapping[str, str]) -> str:

@@ -47,18 +47,25 @@ class Judgement:
         return Outcome.SAME if self.noise < _UNCLEAR_NOISE else Outcome.UNCLEAR
 
 
-class CpuTimes(NamedTuple):
-    """CPU time per operation of the three processes of a set."""
+class Turns(NamedTuple):
+    """CPU time per operation in each turn of the three processes of a set."""
 
-    before: float
-    after: float
-    control: float
+    before: list[float]
+    after: list[float]
+    control: list[float]
+
+    def ratio(self) -> float:
+        """After : before. Turns are compared one by one: what else the machine did was the same for all three."""
+        turns = zip(self.before, self.after, self.control, strict=True)
+        return statistics.median(after / math.sqrt(before * control) for before, after, control in turns)
+
+    def control_ratio(self) -> float:
+        return statistics.median(control / before for before, control in zip(self.before, self.control, strict=True))
 
 
-def judged_times(sets: Sequence[CpuTimes], tolerance: float) -> Judgement:
+def judged_turns(sets: Sequence[Turns], tolerance: float) -> Judgement:
     """The judgement on one operation."""
-    ratios = [each.after / math.sqrt(each.before * each.control) for each in sets]
-    return judged(ratios, [each.control / each.before for each in sets], tolerance)
+    return judged([each.ratio() for each in sets], [each.control_ratio() for each in sets], tolerance)
 
 
 def judged(ratios: Sequence[float], controls: Sequence[float], tolerance: float) -> Judgement:
@@ -73,8 +80,3 @@ def judged(ratios: Sequence[float], controls: Sequence[float], tolerance: float)
         student = _STUDENT_97_5[min(count - 1, len(_STUDENT_97_5) - 1)]
         noise = math.expm1(student * math.sqrt(max(layout, machine) / count))
     return Judgement(math.exp(mean), math.exp(statistics.fmean(control_logs)), noise, tolerance)
-
-
-def quartile(times: Sequence[float]) -> float:
-    """The lower quartile of the turns of one process: other work on the machine disturbs the shortest least."""
-    return sorted(times)[(len(times) - 1) // 4]
