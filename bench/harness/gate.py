@@ -60,12 +60,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_gate(args: argparse.Namespace, repository: Path, work_dir: Path) -> int:
-    """The exit code: 0, 1 with a regression, 2 if the revisions cannot be compared."""
+    """The exit code: 0, 1 with a regression, 2 if the revisions cannot be compared, 130 if it was stopped."""
     try:
         return _compared(args, repository, work_dir)
     except RevisionUnusable as reason:
         print(f"the gate cannot be run: {reason}", flush=True)
         return 2
+    except KeyboardInterrupt:
+        print("\nstopped; nothing is written", flush=True)
+        return 130
     finally:
         Process.stop_all()
 
