@@ -2,11 +2,13 @@
 
 Group members, transactions and queues wait for the internal topics, and the logs of busy producers are synced all the
 time: a commit of offsets must not wait for each of those.
+
+Work goes straight to a thread that waits, the one that has waited for the shortest time: its data is still in the
+processor's caches, and no other thread wakes up.
 """
 
 from collections import deque
-from contextlib import suppress
-from queue import SimpleQueue
+from threading import Lock
 from typing import NamedTuple
 
 from headrace.model.image import INTERNAL_TOPICS
@@ -19,34 +21,67 @@ class SyncWork(NamedTuple):
     ticket: FlushTicket
 
 
+class _IdleThread:
+    """A thread that waits for work."""
+
+    __slots__ = ("_wake", "_work")
+
+    def __init__(self) -> None:
+        self._work: SyncWork | None = None
+        self._wake = Lock()
+        self._wake.acquire()
+
+    def give(self, work: SyncWork | None) -> None:
+        self._work = work
+        self._wake.release()
+
+    def take(self) -> SyncWork | None:
+        """The work that is given, when it is; None to end the thread."""
+        self._wake.acquire()
+        return self._work
+
+
 class SyncQueue:
     """Threads of two kinds take work: some take all, and some take urgent work only."""
 
     def __init__(self) -> None:
+        self._lock = Lock()
         self._urgent: deque[SyncWork] = deque()
         self._others: deque[SyncWork] = deque()
-        # A token for each work, which wakes one thread. Of urgent work, each kind of thread gets one: whichever is
-        # first does it, and the other finds nothing.
-        self._tokens: SimpleQueue[bool] = SimpleQueue()
-        self._urgent_tokens: SimpleQueue[bool] = SimpleQueue()
+        self._idle: dict[bool, list[_IdleThread]] = {True: [], False: []}
+        """The threads that wait, by whether they take urgent work only; the last began to wait last."""
+        self._ends = {True: 0, False: 0}
+        """How many threads of each kind are to end and have not taken note."""
 
     def put(self, work: SyncWork) -> None:
-        if work.log.directory.name.rpartition("-")[0] in INTERNAL_TOPICS:
-            self._urgent.append(work)
-            self._urgent_tokens.put(True)
-        else:
-            self._others.append(work)
-        self._tokens.put(True)
+        is_urgent = work.log.directory.name.rpartition("-")[0] in INTERNAL_TOPICS
+        with self._lock:
+            idle = self._idle[True] if is_urgent and self._idle[True] else self._idle[False]
+            if not idle:
+                (self._urgent if is_urgent else self._others).append(work)
+                return
+            thread = idle.pop()
+        thread.give(work)
 
     def get(self, *, urgent_only: bool) -> SyncWork | None:
         """The next work, when there is some; None when `end` was called for this thread."""
-        tokens = self._urgent_tokens if urgent_only else self._tokens
-        while tokens.get():
-            for works in (self._urgent,) if urgent_only else (self._urgent, self._others):
-                with suppress(IndexError):
-                    return works.popleft()
-        return None
+        with self._lock:
+            if self._urgent:
+                return self._urgent.popleft()
+            if self._others and not urgent_only:
+                return self._others.popleft()
+            if self._ends[urgent_only]:
+                self._ends[urgent_only] -= 1
+                return None
+            thread = _IdleThread()
+            self._idle[urgent_only].append(thread)
+        return thread.take()
 
     def end(self, *, urgent_only: bool) -> None:
         """Let one thread of this kind end, when the work before has begun."""
-        (self._urgent_tokens if urgent_only else self._tokens).put(False)
+        with self._lock:
+            if not self._idle[urgent_only]:
+                self._ends[urgent_only] += 1
+                return
+            thread = self._idle[urgent_only].pop()
+        thread.give(None)
