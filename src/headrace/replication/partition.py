@@ -13,7 +13,7 @@ of another cluster: it is read-only until it is promoted.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from headrace.config.topic import TopicSettings
 from headrace.model.errors import HeadraceError, NotLeader, OffsetNotAvailable, StorageFailed
@@ -39,7 +39,7 @@ from headrace.replication.mirrored import (
 )
 from headrace.replication.readable import ReadableReplica, Role
 from headrace.replication.waiters import CommitWaiters, DataWaiters
-from headrace.storage.appender import AppendResult
+from headrace.storage.appender import AppendResult, ProducedBatch
 from headrace.storage.log import Log
 from headrace.storage.slice import Slice
 
@@ -447,6 +447,25 @@ class Partition:
                 traffic.messages_in += header.record_count
                 traffic.bytes_in += len(batch)
         return result
+
+    def append_run(self, batches: Iterable[ProducedBatch]) -> list[ProducedBatch]:
+        """Append the first of several validated batches with one write; returns those. See `Log.append_run`."""
+        if not self.is_writable:
+            return []
+        try:
+            run = self.log.append_run(batches, self.replica.leader_epoch)
+        except StorageFailed as error:
+            if self.log.failure is not None:
+                self.failed(error)
+            raise
+        if run:
+            self._grown()
+            traffic = self.traffic
+            if traffic is not None:
+                for records, header in run:
+                    traffic.messages_in += header.record_count
+                    traffic.bytes_in += len(records)
+        return run
 
     def append_marker(self, producer_id: int, producer_epoch: int, marker: Marker) -> AppendResult:
         """End a producer's transaction on this partition."""

@@ -3,6 +3,8 @@
 `Appender.append` runs for every produced batch and is inlined for speed.
 """
 
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from struct import Struct
 from typing import NamedTuple, NoReturn
 
@@ -32,6 +34,8 @@ from headrace.storage.truncation import truncate_fully
 
 _STAMP = Struct(">qii")
 _DATA_OF_TRANSACTION = CONTROL | TRANSACTIONAL
+_RUN_MAX_BATCHES = 500
+"""A system call takes 1,024 buffers, and a batch has two."""
 _MIRRORED_ROLLS_MAX = 8
 """Segments that one answer of another cluster may begin; the rest of it is asked for again. A source decides by offsets
 and timestamps when a segment is rolled: with thousands in one answer, the event loop would stand still."""
@@ -45,6 +49,13 @@ class AppendResult(NamedTuple):
     duplicate: bool
     """An idempotent producer's retry: the offsets are the original's, nothing was written."""
     log_start_offset: int
+
+
+class ProducedBatch(NamedTuple):
+    """A batch of a producer that was checked, and its header."""
+
+    records: Buffer
+    header: BatchHeader
 
 
 class Appender:
@@ -122,6 +133,85 @@ class Appender:
             cipher.remember(plain, base_offset, last_offset + 1, leader_epoch, size)
         append_time_ms = timestamp if attributes & LOG_APPEND_TIME else -1
         return AppendResult(base_offset, last_offset, append_time_ms, False, log.start_offset)
+
+    def append_run(self, batches: Iterable[ProducedBatch], leader_epoch: int) -> list[ProducedBatch]:
+        """See `Log.append_run`."""
+        log = self._log
+        segments, limits = log.segments, log.limits
+        segment = segments.active
+        writer = segment.writer
+        if (
+            log.is_closed
+            or log.failure is not None
+            or log.cipher is not None
+            or leader_epoch != log.epochs.latest
+            or writer is None
+            or segment.first_timestamp is None
+        ):
+            return []
+        position, base_offset = segment.size, log.end_offset
+        run: list[ProducedBatch] = []
+        buffers: list[Buffer] = []
+        before: BatchHeader | None = None
+        for each in islice(batches, _RUN_MAX_BATCHES):
+            batch, header = each
+            length, last_delta, timestamp = header.length, header.last_offset_delta, header.max_timestamp
+            end = position + length + LOG_OVERHEAD
+            if (
+                end > limits.segment_bytes
+                or not 0 <= timestamp <= limits.after_ms
+                or base_offset + last_delta > limits.after_offset
+                or header.attributes & _DATA_OF_TRANSACTION
+                or (header.producer_id >= 0 and not log.producers.continues(header, before))
+            ):
+                break
+            buffers.append(_STAMP.pack(base_offset, length, leader_epoch))
+            buffers.append(memoryview(batch)[STAMP_SIZE:])
+            run.append(each)
+            position, base_offset = end, base_offset + last_delta + 1
+            if header.producer_id >= 0:
+                before = header
+        if run:
+            try:
+                writer.append(buffers)
+            except OSError as error:
+                self._undo(segment, error)
+            self._note_run(run)
+        return run
+
+    def _note_run(self, run: Sequence[ProducedBatch]) -> None:
+        """Record batches that were written to the active segment."""
+        log = self._log
+        limits, segments = log.limits, log.segments
+        segment, positions, now_ms = segments.active, segments.positions, log.clock.wall_ms()
+        base_offset, position = log.end_offset, segment.size
+        for _, header in run:
+            last_offset, timestamp = base_offset + header.last_offset_delta, header.max_timestamp
+            if timestamp > segment.max_timestamp:
+                segment.note_timestamp(timestamp, last_offset)
+            # Once the index is full, the next batch that is appended begins a segment.
+            if segment.unindexed_bytes > limits.interval_bytes and not limits.is_index_full(segment):
+                segment.add_to_indexes(last_offset, position)
+            size = header.length + LOG_OVERHEAD
+            segment.unindexed_bytes += size
+            if header.producer_id >= 0:
+                log.producers.record(
+                    header.producer_id,
+                    header.producer_epoch,
+                    header.base_sequence,
+                    header.last_offset_delta,
+                    base_offset,
+                    header.attributes,
+                    timestamp,
+                    now_ms,
+                )
+            positions[base_offset] = position
+            base_offset, position = last_offset + 1, position + size
+        segment.size, log.end_offset = position, base_offset
+        if limits.is_index_full(segment):
+            limits.update(segment)
+        if len(positions) > POSITIONS_MAX:
+            segments.forget_old_positions()
 
     def append_marker(self, producer_id: int, producer_epoch: int, marker: Marker, leader_epoch: int) -> AppendResult:
         """See `Log.append_marker`."""

@@ -11,7 +11,7 @@ no trace; after a failed sync nothing is appended any more, and reads go on.
 `flush.py`, `truncation.py` (from the end) and `removal.py` (from the front).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from headrace.runtime.clock import Clock
 from headrace.runtime.disk import Disk
 from headrace.storage import flush
 from headrace.storage.aborted import AbortedTransactions
-from headrace.storage.appender import Appender, AppendResult
+from headrace.storage.appender import Appender, AppendResult, ProducedBatch
 from headrace.storage.encryption import LogCipher
 from headrace.storage.epochs import Epochs
 from headrace.storage.files import FilePool, storage_error
@@ -48,6 +48,11 @@ class Log:
     `OutOfOrderSequence`, `FencedProducer`, `RecordTooLarge` (than a segment), `DiskFull`, `StorageFailed` or
     `LogClosed`; the log is then as before."""
 
+    append_run: Callable[[Iterable[ProducedBatch], int], list[ProducedBatch]]
+    """Append the first of several batches of producers with one write; returns those. It stops before a batch that
+    needs more than to be written after the one before it: that is left to `append`. Raises `DiskFull` or
+    `StorageFailed`; the log is then as before, without any of them."""
+
     advance_high_watermark: Callable[[int], None]
     """Raise the high watermark to this offset, which must be within the log (invariant 1)."""
 
@@ -61,6 +66,7 @@ class Log:
         self._appender = Appender(state)
         # Bound here for speed: every produce makes these two calls.
         self.append = self._appender.append
+        self.append_run = self._appender.append_run
         self.advance_high_watermark = state.advance_high_watermark
         self._removal = FrontRemoval(state)
 

@@ -178,6 +178,21 @@ class Producers:
             f"producer {producer_id} sent sequence {base_sequence} where {expected} was expected (epoch {epoch})"
         )
 
+    def continues(self, header: BatchHeader, before: BatchHeader | None) -> bool:
+        """Whether a batch is the next one of its producer; `before` is the last one of any producer that will be
+        recorded first. False if only `check` can tell, as for a duplicate or a new epoch.
+        """
+        if before is not None:
+            return (header.producer_id, header.producer_epoch, header.base_sequence) == (
+                before.producer_id,
+                before.producer_epoch,
+                (before.last_sequence + 1) & _SEQUENCE_MASK,
+            )
+        entry = self._entries.get(header.producer_id)
+        if entry is None or entry.epoch != header.producer_epoch or not entry.batches:
+            return False
+        return header.base_sequence == (entry.batches[-1].last_sequence + 1) & _SEQUENCE_MASK
+
     def record(
         self,
         producer_id: int,

@@ -11,7 +11,11 @@ from random import Random
 
 import pytest
 
+from headrace.records.batch import read_header
+from headrace.records.builder import build_batch
+from headrace.records.reader import Record
 from headrace.security.encryption.data_keys import UnwrappedKeys
+from headrace.storage.appender import ProducedBatch
 from headrace.testing.disks import ModelDisk, PowerLoss, stop_at
 from headrace.testing.logs import DATA_KEYS, LogBench
 
@@ -38,6 +42,24 @@ def append(bench: LogBench, promises: Promises, count: int, size: int = 40) -> N
         promises.written.setdefault(offset, set()).add(value)
         bench.append(value, producer=PRODUCER, sequence=promises.sequence, epoch=promises.sequence // 7)
         promises.sequence += 1
+
+
+def append_together(bench: LogBench, promises: Promises, count: int) -> None:
+    """Like `append`, with as few writes as possible."""
+    batches: list[ProducedBatch] = []
+    for _ in range(count):
+        value = f"{promises.sequence}-".encode().ljust(40, b"v")
+        promises.written.setdefault(bench.log.end_offset + len(batches), set()).add(value)
+        record = Record(0, bench.clock.wall_ms(), None, value)
+        data = build_batch([record], producer_id=PRODUCER, producer_epoch=0, base_sequence=promises.sequence)
+        batches.append(ProducedBatch(data, read_header(data)))
+        promises.sequence += 1
+    epoch = max(0, bench.log.epochs.latest)
+    while batches:
+        run = bench.log.append_run(batches, epoch)
+        if not run:
+            bench.log.append(*batches[0], epoch)
+        batches = batches[max(1, len(run)) :]
 
 
 def flush(bench: LogBench, promises: Promises) -> None:
@@ -86,6 +108,9 @@ def life_of_a_log(disk: ModelDisk, promises: Promises, keys: UnwrappedKeys | Non
     truncate(bench, promises, 12)
     append(bench, promises, 12)
     flush(bench, promises)
+    append_together(bench, promises, 9)
+    flush(bench, promises)
+    append_together(bench, promises, 4)
     bench.checkpoint()
     append(bench, promises, 1)
     bench = bench.reopen_cleanly()
