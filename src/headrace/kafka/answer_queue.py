@@ -31,6 +31,7 @@ class AnswerQueue:
         "_scheduled",
         "_timer",
         "held_bytes",
+        "in_flight",
         "is_collecting",
         "outbox",
         "slots",
@@ -43,7 +44,9 @@ class AnswerQueue:
         self.outbox: Outbox | None = None
         """Where answers are sent; None before the connection is made, and after it is lost."""
         self.slots: deque[AnswerSlot] = deque()
-        """The requests in flight, in their order; the connection adds one for each."""
+        """The places of the requests in flight, in their order."""
+        self.in_flight = 0
+        """The number of requests in flight."""
         self._out: list[Part] = []
         self._out_bytes = 0
         self._scheduled: asyncio.Handle | None = None
@@ -57,6 +60,11 @@ class AnswerQueue:
         """True if answers are ready, and not passed to the socket yet."""
         return bool(self._out)
 
+    def add(self, slot: AnswerSlot) -> None:
+        """Add the place of the next request, or of several."""
+        self.slots.append(slot)
+        self.in_flight += slot.request_count
+
     def hurry(self) -> None:
         """End the waits of all answers that can be given early."""
         _hurry(tuple(self.slots))
@@ -66,7 +74,7 @@ class AnswerQueue:
         self.outbox = None
         # It refers back to the connection: breaking the cycle frees the memory without the collector.
         self._on_sent = _nothing
-        slots, self.slots = self.slots, deque()
+        slots, self.slots, self.in_flight = self.slots, deque(), 0
         _hurry(slots)
 
     def fill(self, slot: AnswerSlot, buffers: Sequence[Part]) -> bool:
@@ -81,15 +89,18 @@ class AnswerQueue:
         while slots and (ready := slots[0].buffers) is not None:
             done = slots.popleft()
             self.held_bytes -= done.size
+            self.in_flight -= done.request_count
             if (turn := done.turn) is not None:
                 if not turn.unsent and self._timer is not None:
                     self._timer.unsent.append(turn)
-                turn.unsent += 1
+                turn.unsent += done.request_count
             if not ready:
                 continue
             size = sum(map(len, ready))
             self._out_bytes += size
-            if size < _JOIN_BELOW_BYTES:
+            if done.is_framed:
+                out.append(b"".join(cast(Sequence[Buffer], ready)))
+            elif size < _JOIN_BELOW_BYTES:
                 out.append(_LENGTH.pack(size) + b"".join(cast(Sequence[Buffer], ready)))
             else:
                 out.append(_LENGTH.pack(size))

@@ -19,9 +19,13 @@ _CORRELATION = Struct(">i")
 class AnswerSlot:
     """A place in the connection's order of answers, filled when the answer is ready."""
 
-    __slots__ = ("buffers", "deferred", "size", "turn")
+    __slots__ = ("buffers", "deferred", "is_framed", "request_count", "size", "turn")
 
-    def __init__(self) -> None:
+    def __init__(self, request_count: int = 1, *, is_framed: bool = False) -> None:
+        self.request_count = request_count
+        """How many requests are answered by what fills it."""
+        self.is_framed = is_framed
+        """Whether that is whole frames, with their lengths."""
         self.buffers: Sequence[Part] | None = None
         self.deferred: Deferred[Answer] | None = None
         self.size = 0

@@ -79,6 +79,10 @@ class Authentication:
             return "did not authenticate again before its session ended"
         return None
 
+    def permits(self, api_key: int) -> bool:
+        """Whether the next frame may be a request of this API."""
+        return not self.takes_raw_tokens and self.why_not(api_key) is None
+
     def begin(self, mechanism: str, *, with_raw_tokens: bool) -> bool:
         """Begin an exchange with the mechanism that the client has chosen; False if that is not possible."""
         is_same = not self.has_authenticated or mechanism == self.mechanism

@@ -1,7 +1,7 @@
 """Which accounts count what a client uses."""
 
 from headrace.kafka.dispatch import Context, Peer
-from headrace.kafka.metered_request import PRODUCE, ClientMeter
+from headrace.kafka.metered_request import PRODUCE, ClientMeter, MeteredRequest
 from headrace.kafka.services import Services
 from headrace.model.acls import CLUSTER_NAME, AclOperation, ResourceType
 from headrace.model.users import USER_TYPE
@@ -19,6 +19,32 @@ def client_meter(quotas: BrokerQuotas, header: RequestHeader, peer: Peer, servic
         found = quotas.accounts.client(user_of(peer), header.client_id or "", int(clock.monotonic_ms()))
         accounts = found if any(found.all()) else None
     return ClientMeter(quotas, header.client_id, accounts, clock.monotonic_s)
+
+
+def begin_metered(
+    quotas: BrokerQuotas,
+    header: RequestHeader,
+    peer: Peer,
+    services: Services,
+    size_bytes: int,
+    now_ms: float,
+    *,
+    is_known: bool,
+) -> MeteredRequest | None:
+    """Begin to count a request; None if nothing is to count, or all was counted. `is_known` is whether the client has
+    authenticated: before, nothing counts."""
+    meter = peer.meter
+    if meter is None or meter.generation.is_over or meter.client_id != header.client_id:
+        if not is_known:
+            return None
+        before, meter = meter, client_meter(quotas, header, peer, services)
+        peer.meter = meter
+        if before is not None:
+            before.close(before.now_s() * 1000.0)
+    if header.api_key == PRODUCE and size_bytes <= meter.quick_bytes(header.client_id, now_ms):
+        meter.count_quick(size_bytes, now_ms)
+        return None
+    return meter.begin(header.api_key, size_bytes, now_ms)
 
 
 def timed_later(context: Context) -> Context:

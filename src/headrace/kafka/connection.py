@@ -19,7 +19,7 @@ from headrace.kafka.audited import route
 from headrace.kafka.authentication import SASL_AUTHENTICATE_KEY, Authentication, Stage
 from headrace.kafka.budget import BULK_HEADS
 from headrace.kafka.bulk_line import CROWDED_READ_BYTES
-from headrace.kafka.client_meters import client_meter, timed_later
+from headrace.kafka.client_meters import begin_metered, timed_later
 from headrace.kafka.client_timeouts import ClientTimeouts
 from headrace.kafka.connection_host import ConnectionHost
 from headrace.kafka.connection_state import ConnectionState, Phase
@@ -29,6 +29,7 @@ from headrace.kafka.login import answer_raw_token
 from headrace.kafka.metered_request import PRODUCE, MeteredRequest
 from headrace.kafka.mute_timer import MuteTimer
 from headrace.kafka.outbox import Outbox, Part, outbox_for
+from headrace.kafka.produce_run import PRODUCE_HEAD, ProduceRuns
 from headrace.kafka.request_meter import note_errors
 from headrace.kafka.request_turn import TurnTimer
 from headrace.model.errors import ProtocolError
@@ -63,6 +64,7 @@ class Connection(asyncio.BufferedProtocol):
         "_peer",
         "_promised_bytes",
         "_queue",
+        "_runs",
         "_state",
         "_timeouts",
         "_timer",
@@ -82,6 +84,7 @@ class Connection(asyncio.BufferedProtocol):
         self._timeouts = ClientTimeouts(self._state, self._frames, self._memory)
         self._queue: deque[Frame] = deque()
         self._answers = AnswerQueue(self._timer, self._answers_sent)
+        self._runs = ProduceRuns(self._answers, self._timer)
         self._mute_timer = MuteTimer(self._state, self._resume)
         self._transport: asyncio.Transport | None = None
         self._outbox: Outbox | None = None
@@ -190,7 +193,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def unanswered_count(self) -> int:
         """The number of requests in flight."""
-        return len(self._answers.slots)
+        return self._answers.in_flight
 
     @property
     def is_idle(self) -> bool:
@@ -265,7 +268,8 @@ class Connection(asyncio.BufferedProtocol):
             answers.is_collecting = True
             try:
                 while queue and self._may_handle():
-                    self._handle(queue.popleft())
+                    if queue[0][:2] != PRODUCE_HEAD or not self._handle_run():
+                        self._handle(queue.popleft())
             except ProtocolError as error:
                 self.close(f"sent a malformed request: {error}")
                 return
@@ -331,12 +335,21 @@ class Connection(asyncio.BufferedProtocol):
     def _may_handle(self) -> bool:
         return (
             self._state.may_begin_request
-            and len(self._answers.slots) < self._host.max_in_flight
+            and self._answers.in_flight < self._host.max_in_flight
             and self._answers.held_bytes < _HELD_ANSWERS_MAX_BYTES
             and self._promised_bytes < _PROMISED_ANSWERS_MAX_BYTES
             and self._outbox is not None
             and not self._outbox.is_full
         )
+
+    def _handle_run(self) -> bool:
+        """Handle the next requests as one, if they are a run of Produce requests."""
+        host, peer, timer = self._host, self._peer, self._timer
+        if peer is None or (self._authentication is not None and not self._authentication.permits(PRODUCE)):
+            return False
+        most = host.max_in_flight - self._answers.in_flight
+        now_ms = host.now_ms() if timer is None else timer.begun_ms
+        return self._runs.handle(self._queue, most, peer, host.services, now_ms, self._await_answer)
 
     def _handle(self, frame: Frame) -> None:
         authentication = self._authentication
@@ -349,7 +362,7 @@ class Connection(asyncio.BufferedProtocol):
             self.close(reason)
             return
         slot = AnswerSlot()
-        self._answers.slots.append(slot)
+        self._answers.add(slot)
         found = route(key, version)
         if found is None:
             refused = refusal(frame, key, version, correlation_id)
@@ -368,27 +381,9 @@ class Connection(asyncio.BufferedProtocol):
             timer.count += 1
         metered, quotas = None, self._host.quotas
         if quotas.is_active:
-            meter = peer.meter
-            if meter is None or meter.generation.is_over or meter.client_id != header.client_id:
-                before, meter = meter, None
-                if self._state.phase is not _AUTHENTICATING:
-                    meter = peer.meter = client_meter(quotas, header, peer, self._host.services)
-                    if before is not None:
-                        before.close(self._host.now_ms())
-            if meter is not None:
-                now_ms = self._host.now_ms() if timer is None else timer.begun_ms
-                account = meter.quick_produce
-                # `account.count` in place: a call costs more than all the rest.
-                if (
-                    account is not None
-                    and key == PRODUCE
-                    and now_ms < account.quick_until_ms
-                    and (pending := account.pending + len(frame)) <= account.free
-                ):
-                    account.pending = pending
-                    account.last_ms = now_ms
-                else:
-                    metered = meter.begin(key, len(frame), now_ms)
+            now_ms = self._host.now_ms() if timer is None else timer.begun_ms
+            is_known = self._state.phase is not _AUTHENTICATING
+            metered = begin_metered(quotas, header, peer, self._host.services, len(frame), now_ms, is_known=is_known)
         self._mark.request = context = Context(header, peer, self._host.services, metered)
         result = handler(context, read(frame, header))
         if isinstance(result, CoroutineType):
@@ -429,7 +424,7 @@ class Connection(asyncio.BufferedProtocol):
         """A token after SaslHandshake v0, which has neither a header nor a correlation id."""
         assert self._peer is not None
         slot = AnswerSlot()
-        self._answers.slots.append(slot)
+        self._answers.add(slot)
         context = Context(_RAW_TOKEN, self._peer, self._host.services)
         self._spawn(slot, context, frame, answer_raw_token(context, authentication, bytes(frame)))
 

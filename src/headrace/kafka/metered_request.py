@@ -7,6 +7,7 @@ loop handles it, which is the broker's one thread: 100 % is all of it.
 
 from collections.abc import Callable, Coroutine, Generator
 from dataclasses import replace
+from math import inf
 from typing import Any, cast
 
 from headrace.protocol.codec import Entity
@@ -90,6 +91,22 @@ class ClientMeter:
         request.size_bytes = size_bytes
         request.begun_ms = now_ms
         return request
+
+    def quick_bytes(self, client_id: str | None, now_ms: float) -> float:
+        """How many bytes of Produce requests of this client may be counted at once with nothing else to be done."""
+        if self.generation.is_over or self.client_id != client_id:
+            return 0.0
+        account = self.quick_produce
+        if account is None:
+            is_counted = self.is_counted and (self.produce is not None or self.is_exact)
+            return 0.0 if is_counted or self.quotas.meters_producers else inf
+        return account.free - account.pending if now_ms < account.quick_until_ms else 0.0
+
+    def count_quick(self, size_bytes: int, now_ms: float) -> None:
+        """Count as many bytes as `quick_bytes` allows."""
+        if (account := self.quick_produce) is not None:
+            account.pending += size_bytes
+            account.last_ms = now_ms
 
     def _decide(self) -> None:
         is_quick = not (self.is_exact or self.quotas.meters_producers)

@@ -79,12 +79,12 @@ class TurnTimer:
     def kind(self) -> KindMetrics:
         return self._kind
 
-    def later(self) -> RequestTurn:
-        """The last request is answered later."""
+    def later(self, count: int = 1) -> RequestTurn:
+        """The last requests are answered later."""
         turn = self._later
         if turn is None:
             turn = self._later = RequestTurn(self._kind)
-        turn.count += 1
+        turn.count += count
         return turn
 
     def alone(self) -> RequestTurn:

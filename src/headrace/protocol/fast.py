@@ -145,6 +145,16 @@ def produce_response(
     return b"".join(out)
 
 
+def around_produced(version: int, topic: TopicKey) -> tuple[bytes, bytes]:
+    """What a response of a flexible version has before and after the numbers of its only partition, without an error.
+
+    The numbers are `>ihqqq`: partition, 0, base offset, append time, log start offset.
+    """
+    response = produce_response(version, b"", [(topic, [ProducedPartition(0, 0)])])
+    at = 2 + len(_topic_key(topic, flexible=True))
+    return response[:at], response[at + _PRODUCED.size :]
+
+
 def _produced(version: int, part: ProducedPartition, *, flexible: bool) -> bytes:
     if version < 5:
         written = _PRODUCED_V2.pack(*part[:4])

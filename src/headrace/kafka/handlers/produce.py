@@ -35,18 +35,24 @@
 """
 
 from collections.abc import Container, Coroutine, Mapping
-from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.backlog_waits import Batch, check_backlog
-from headrace.kafka.dispatch import NO_ANSWER, Context, NoAnswer, Raw, Result, handles
-from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.dispatch import NO_ANSWER, Context, Raw, Result, handles
+from headrace.kafka.errors import error_message
 from headrace.kafka.grants import TopicGrants
-from headrace.kafka.leaders import LEADER_ERRORS, current_leader, endpoints_of
 from headrace.kafka.permissions import WRITE_TOPIC, WRITE_TRANSACTIONAL_ID, not_authorized
+from headrace.kafka.produce_answers import (
+    KEY,
+    Produced,
+    Topics,
+    WaitingProduce,
+    count_errors,
+    failed_partition,
+    produce_answer,
+)
 from headrace.kafka.recompression import Refused
 from headrace.kafka.schema_checks import BatchToCheck, CheckedPlace
 from headrace.kafka.stored_append import append_within
@@ -61,7 +67,6 @@ from headrace.model.errors import (
     InvalidTransaction,
     NotEnoughReplicas,
     ProtocolError,
-    TopicShredded,
     TransactionError,
     UnknownTopicId,
 )
@@ -79,13 +84,10 @@ from headrace.security.authorizer import Authorizer
 from headrace.storage.appender import AppendResult
 from headrace.transactions.records import Place
 
-KEY = 0
-Produced = Raw | NoAnswer
 ACKS_ALL = -1
 _ABORTABLE_FROM = 11
 _ADDS_PARTITIONS_FROM = 12
 
-Topics = list[tuple[TopicKey, list[ProducedPartition]]]
 Asked = Mapping[Place, HeadraceError | None]
 """Partitions that were just verified with the coordinator, each with its refusal, if any."""
 _NOTHING_ASKED: Asked = MappingProxyType({})
@@ -260,7 +262,7 @@ def _produce(
     ctx: Context, request: ProduceRequest, refused: Refused | None = None, asked: Asked = _NOTHING_ASKED
 ) -> Produced | Deferred[Produced]:
     acks = request.acks
-    waiting = _WaitingProduce(ctx) if acks == ACKS_ALL else None
+    waiting = WaitingProduce(ctx) if acks == ACKS_ALL else None
     topics: Topics = []
     has_failures = False
     problem = _problem_with_request(ctx, request)
@@ -271,7 +273,7 @@ def _produce(
         for index, records in partitions:
             if problem is not None:
                 # Not raised: with its traceback it would refer to itself and to the request, until these are collected.
-                produced.append(_failed(ctx, topic, index, problem))
+                produced.append(failed_partition(ctx, topic, index, problem))
                 has_failures = True
                 continue
             try:
@@ -295,14 +297,14 @@ def _produce(
                 has_failures = True
                 continue
             except HeadraceError as error:
-                produced.append(_failed(ctx, topic, index, error))
+                produced.append(failed_partition(ctx, topic, index, error))
                 has_failures = True
                 continue
             produced.append(
                 ProducedPartition(index, 0, result.base_offset, result.append_time_ms, result.log_start_offset)
             )
             if waiting is None and partition.has_others_in_sync and acks and not ctx.services.is_certain():
-                waiting = _WaitingProduce(ctx)
+                waiting = WaitingProduce(ctx)
             if waiting is not None:
                 waiting.watch(partition, result.last_offset + 1, produced, topic)
     if has_failures:
@@ -312,23 +314,12 @@ def _produce(
         return waiting.start(topics, request.timeout_ms)
     if acks == 0:
         if has_failures:
-            _count_errors(ctx, topics)
+            count_errors(ctx, topics)
         _close_on_failure(topics)
         return NO_ANSWER
     if has_failures:
-        return _answer(ctx, topics)
+        return Raw((produce_answer(ctx, topics),))
     return Raw((produce_response(ctx.header.api_version, response_header(ctx.header), topics, throttle_ms),))
-
-
-def _answer(ctx: Context, topics: Topics) -> Raw:
-    """Encode the answer, with the endpoints of current leaders for the partitions that were refused."""
-    leaders = [part.current_leader for _, produced in topics for part in produced if part.error_code]
-    if leaders:
-        _count_errors(ctx, topics)
-    endpoints = endpoints_of(ctx, leaders) if leaders else ()
-    throttle_ms = 0 if ctx.metered is None else ctx.metered.throttle_ms
-    header = ctx.header
-    return Raw((produce_response(header.api_version, response_header(header), topics, throttle_ms, endpoints),))
 
 
 def _count_rejected(ctx: Context, request: ProduceRequest, topics: Topics) -> None:
@@ -343,15 +334,6 @@ def _count_rejected(ctx: Context, request: ProduceRequest, topics: Topics) -> No
             for (_, records), part in zip(partitions, produced, strict=True):
                 if part.error_code and records is not None:
                     traffic.bytes_rejected += len(records)
-
-
-def _count_errors(ctx: Context, topics: Topics) -> None:
-    meter = ctx.services.meter
-    if meter is not None:
-        for _, produced in topics:
-            for part in produced:
-                if part.error_code:
-                    meter.failed(KEY, part.error_code)
 
 
 def _problem_with_request(ctx: Context, request: ProduceRequest) -> HeadraceError | None:
@@ -420,84 +402,8 @@ def _check_transaction(
             raise
 
 
-def _failed(ctx: Context, topic: TopicKey, index: int, error: BaseException) -> ProducedPartition:
-    message = error_message(error)
-    code = ErrorCode.invalid_record.value if isinstance(error, TopicShredded) else error_code(error).value
-    return ProducedPartition(
-        index,
-        code,
-        record_errors=error.record_errors if isinstance(error, InvalidRecord) else (),
-        error_message=message,
-        current_leader=current_leader(ctx, topic, index) if code in LEADER_ERRORS else None,
-    )
-
-
 def _close_on_failure(topics: Topics) -> None:
     for topic, produced in topics:
         for part in produced:
             if part.error_code:
                 raise ProtocolError(f"could not write to {topic}-{part.partition} with acks=0: {part.error_message}")
-
-
-class _Watched(NamedTuple):
-    partition: Partition
-    topic: TopicKey
-    produced: list[ProducedPartition]
-    at: int
-    """The index of this partition's answer in `produced`."""
-
-
-class _WaitingProduce:
-    """An answer that waits until the records of all its partitions are committed."""
-
-    __slots__ = ("_answer", "_ctx", "_topics", "_unsettled", "count")
-
-    def __init__(self, ctx: Context) -> None:
-        self._ctx = ctx
-        self._topics: Topics = []
-        self._unsettled: dict[int, _Watched] = {}
-        self._answer: Deferred[Produced] | None = None
-        self.count = 0
-
-    def watch(self, partition: Partition, offset: int, produced: list[ProducedPartition], topic: TopicKey) -> None:
-        token = self.count
-        if not partition.when_committed(offset, partial(self._settled, token)):
-            self._unsettled[token] = _Watched(partition, topic, produced, len(produced) - 1)
-            self.count += 1
-
-    def start(self, topics: Topics, timeout_ms: int) -> Deferred[Produced]:
-        self._topics = topics
-        self._answer = Deferred()
-        if not self._unsettled:
-            # The log failed at a later batch of the same request.
-            self._finish()
-            return self._answer
-        services = self._ctx.services
-        services.expiries.add(services.clock.monotonic_ms() + max(0, timeout_ms), self._expired)
-        return self._answer
-
-    def _settled(self, token: int, error: BaseException | None) -> None:
-        place = self._unsettled.pop(token, None)
-        if place is None:
-            return
-        if error is not None:
-            _, topic, produced, at = place
-            produced[at] = _failed(self._ctx, topic, produced[at].partition, error)
-        if not self._unsettled:
-            self._finish()
-
-    def _expired(self) -> None:
-        for partition, _, produced, at in self._unsettled.values():
-            code, why = ErrorCode.request_timed_out, "the records were written but not committed in time"
-            if partition.in_sync_count < partition.settings.min_insync_replicas:
-                code, why = ErrorCode.not_enough_replicas_after_append, f"{why}: too few replicas are in sync"
-            produced[at] = ProducedPartition(produced[at].partition, code.value, error_message=why)
-        self._unsettled.clear()
-        self._finish()
-
-    def _finish(self) -> None:
-        ctx, answer = self._ctx, self._answer
-        if answer is None:
-            return
-        ctx.services.expiries.remove(self._expired)
-        answer.resolve(_answer(ctx, self._topics))
