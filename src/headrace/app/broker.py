@@ -194,6 +194,7 @@ class BrokerApp:
     async def _listen(self, services: Services, undo: AsyncExitStack) -> Mapping[str, Endpoint]:
         """Bind the listeners, HTTP first: Kafka clients can ask for the HTTP address. It is closed first, too."""
         self._services = services
+        self._metrics.find_stalls(services.metadata, undo)
         await start_authentication(self.settings, services, undo)
         health = start_health(services, self._node, self._tls, undo)
         http = AsyncExitStack()

@@ -1,5 +1,6 @@
 """The metrics of a broker: which parts of it the collectors ask."""
 
+import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
@@ -9,6 +10,7 @@ from pathlib import Path
 from headrace.app.broker_home import BrokerHome
 from headrace.app.http.server import HttpServer
 from headrace.app.node import Node
+from headrace.cluster.metadata import Metadata
 from headrace.cluster.timed_store import TimedStore
 from headrace.kafka.server import KafkaServer
 from headrace.kafka.services import Services
@@ -35,6 +37,7 @@ from headrace.monitor.health.service import HealthService
 from headrace.monitor.image_changes import ImageChanges
 from headrace.monitor.scrape import Collector, Scraper
 from headrace.observe.loop_lag import LoopLag
+from headrace.observe.loop_stalls import StallFinder
 from headrace.observe.request_metrics import ActionMetrics
 from headrace.security.tls.reload import ReloadingTls
 from headrace.sqs.bodies import BodyBudget
@@ -52,11 +55,23 @@ class BrokerMetrics:
         self.store: TimedStore | None = None
         self.actions = ActionMetrics()
         """The requests of SQS clients."""
+        self._stalls = StallFinder()
 
     def timed(self, home: BrokerHome) -> BrokerHome:
         """The same home, with the calls to its metadata store timed."""
         self.store = TimedStore(home.store, time.monotonic)
         return replace(home, store=self.store)
+
+    def find_stalls(self, metadata: Metadata, undo: AsyncExitStack) -> None:
+        """Look for what holds up this event loop, while the settings ask for it."""
+        loop = asyncio.get_running_loop()
+
+        def adopt() -> None:
+            self._stalls.set_threshold(metadata.settings.event_loop_stall_ms, loop)
+
+        adopt()
+        metadata.subscribe(lambda *_: adopt())
+        undo.callback(self._stalls.close)
 
     def start(
         self,
@@ -90,7 +105,7 @@ class BrokerMetrics:
                 ),
                 "listeners": listener_collector(self._listeners),
                 "the process": process_collector(
-                    lag, services.workers, settings.broker_id, settings.broker_rack, cluster_id
+                    lag, self._stalls, services.workers, settings.broker_id, settings.broker_rack, cluster_id
                 ),
                 "pipelines": pipeline_collector(services.pipelines),
                 "the canary": canary_collector(services.canary),

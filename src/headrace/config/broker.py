@@ -236,6 +236,7 @@ class BrokerSettings:
     canary_enable: bool = False
     canary_interval_ms: int = 1_000
     # The process
+    event_loop_stall_ms: int = 0
     http_access_log: bool = False
     log_format: str = "text"
     log_level: str = "info"

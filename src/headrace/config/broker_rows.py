@@ -7,7 +7,7 @@ from headrace.config.monitor_rows import MONITOR_ROWS
 from headrace.config.quota_rows import QUOTA_ROWS
 from headrace.config.setting_row import SettingRow
 from headrace.config.settings import Kind, Setting
-from headrace.model.features import QUOTAS_LEVEL, SECURITY_LEVEL
+from headrace.model.features import QUOTAS_LEVEL, SECURITY_LEVEL, STALLS_LEVEL
 
 _MIB = 1024 * 1024
 
@@ -355,6 +355,10 @@ _TRANSACTIONS = (
 """Transactions."""
 
 _PROCESS = (
+    _row("event.loop.stall.ms", Kind.INT,
+         "Look for what holds up the event loop for this long, log each case with its cause and count it in the "
+         "metrics; certain from twice this length on. 0: do not look; looking takes some 5 % of a processor.",
+         0, 60_000, dynamic=True, level=STALLS_LEVEL),
     _row("http.access.log", Kind.BOOLEAN,
          "Whether each request over HTTP is logged when it is answered: method, path, status, bytes and time."),
     _row("log.format", Kind.STRING,

@@ -69,6 +69,8 @@ BACKLOGS_LEVEL = 2
 """The first level with bounds on backlogs: brokers of 0.1 would not hold producers to them."""
 LINKS_LEVEL = 2
 """The first level with links: brokers of 0.1 would let producers write to mirror topics."""
+STALLS_LEVEL = 2
+"""The first level with a setting for the stalls of event loops, which brokers of 0.1 would not know."""
 PIPELINES_LEVEL = 2
 """The first level with reports of pipelines: to brokers of 0.1 their topic would be like any other."""
 

@@ -11,6 +11,7 @@ from concurrent.futures import Executor
 from headrace.monitor.scrape import Collector
 from headrace.observe.families import MetricFamily, counter, gauge, histogram, info
 from headrace.observe.loop_lag import LoopLag
+from headrace.observe.loop_stalls import CAUSES, StallFinder
 from headrace.runtime.usage import process_usage
 from headrace.version import version
 
@@ -24,12 +25,18 @@ THREADS = gauge("process_threads", "Threads of the broker.")
 LAG = histogram(
     "headrace_event_loop_lag_seconds", "By how much a timer, ten times a second, was late: how busy the loop is."
 )
+STALLS = counter(
+    "headrace_event_loop_stalls_total", "Times the event loop was held up for event.loop.stall.ms.", "cause"
+)
+STALL_TIME = counter("headrace_event_loop_stall_seconds_total", "How long it was held up in them.", "cause")
 BUILD = info("headrace_build_info", "The version of this broker and of its Python.", "version", "python")
 BROKER = info("headrace_broker_info", "This broker and its cluster.", "broker_id", "rack", "cluster_id")
-METRICS = (CPU, RESIDENT, VIRTUAL, STARTED, FILES, MAX_FILES, THREADS, LAG, BUILD, BROKER)
+METRICS = (CPU, RESIDENT, VIRTUAL, STARTED, FILES, MAX_FILES, THREADS, LAG, STALLS, STALL_TIME, BUILD, BROKER)
 
 
-def process_collector(lag: LoopLag, workers: Executor, broker_id: int, rack: str, cluster_id: str) -> Collector:
+def process_collector(
+    lag: LoopLag, stalls: StallFinder, workers: Executor, broker_id: int, rack: str, cluster_id: str
+) -> Collector:
     build = BUILD.label_text(version(), platform.python_version())
     broker = BROKER.label_text(broker_id, rack, cluster_id)
 
@@ -44,6 +51,8 @@ def process_collector(lag: LoopLag, workers: Executor, broker_id: int, rack: str
             MAX_FILES.single(usage.max_open_files),
             THREADS.single(usage.threads),
             LAG.single(lag.lateness),
+            STALLS.family([(STALLS.label_text(cause), stalls.counts[cause]) for cause in CAUSES]),
+            STALL_TIME.family([(STALL_TIME.label_text(cause), stalls.times_ns[cause] / 1e9) for cause in CAUSES]),
             BUILD.family([(build, 1)]),
             BROKER.family([(broker, 1)]),
         )
