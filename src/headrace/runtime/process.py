@@ -9,11 +9,11 @@ from headrace.runtime import time_slice
 
 _THREAD_SWITCH_S = 0.0005
 """How long a worker thread may block the event loop: Python's default of 5 ms would be visible to clients."""
-_GC_THRESHOLDS = (10_000, 4, 2_000)
+_GC_THRESHOLDS = (2_000, 2, 12_500)
 """Requests create thousands of objects, soon freed, and no cycles: collecting as often as by default finds nothing. But
-a collection stops the event loop, 0.15 to 0.25 µs for each object that it looks at, so the two young generations
-together have at most 60,000 (about 10 ms), also while thousands of partitions or groups are created. The oldest
-generation is looked at after 100 million new objects, and only if it has grown by a quarter."""
+a collection stops the event loop, 0.15 to 0.45 µs for each object that it looks at, so the two young generations
+together have at most 8,000 (2 to 3 ms), also while thousands of partitions or groups are created. The oldest generation
+is looked at after 100 million new objects, and only if it has grown by a quarter."""
 
 # Parameters of mallopt(3), and their values in bytes.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3

@@ -20,7 +20,7 @@ gc.callbacks.append(note)
 kept = [[] for _ in range(400_000)]
 print(len(looked_at), max(looked_at))
 """
-LOOKED_AT_MAX = 65_000
+LOOKED_AT_MAX = 10_000
 
 
 def test_a_collection_looks_at_few_objects_while_many_are_created() -> None:
