@@ -21,6 +21,8 @@ from kio.static.primitive import i16
 
 from headrace.model.errors import ProtocolError
 from headrace.protocol.bounds import check_lengths, prepare_lengths, with_bounded_times
+from headrace.protocol.metadata_response import KEY as METADATA_KEY
+from headrace.protocol.metadata_response import write_metadata_response
 from headrace.protocol.tags import without_unknown_tags
 from headrace.runtime.varint import VarintTooLong, read_uvarint
 
@@ -112,6 +114,8 @@ def _reader(api_key: int, api_version: int) -> Any:
 
 @cache
 def _writer(api_key: int, api_version: int) -> Any:
+    if api_key == METADATA_KEY:
+        return write_metadata_response(api_version)
     return entity_writer(load_response_schema(api_key, api_version))
 
 

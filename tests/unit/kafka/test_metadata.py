@@ -1,3 +1,5 @@
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -5,6 +7,7 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
+from headrace.monitor import loop_slices
 from headrace.protocol.codec import make
 
 from .harness import CLIENT_SEES, Harness, broker
@@ -13,7 +16,7 @@ METADATA, DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS = 3, 60, 75
 NOT_ASKED = -(2**31)
 
 
-def ask(harness: Harness, version: int, *names: str | UUID, **fields: Any) -> Any:
+def asking(*names: str | UUID, **fields: Any) -> Callable[[Any], Any]:
     def build(schema: Any) -> Any:
         topics: Any = tuple(
             make(
@@ -31,7 +34,11 @@ def ask(harness: Harness, version: int, *names: str | UUID, **fields: Any) -> An
         }
         return make(schema.MetadataRequest, **{**values, **fields})
 
-    return harness.call(METADATA, version, build)
+    return build
+
+
+def ask(harness: Harness, version: int, *names: str | UUID, **fields: Any) -> Any:
+    return harness.call(METADATA, version, asking(*names, **fields))
 
 
 @pytest.mark.parametrize("version", range(14))
@@ -215,3 +222,28 @@ def test_a_limit_that_makes_no_sense_gives_one_partition(harness: Harness) -> No
     page = pages(harness, -5)
     assert len(page.topics[0].partitions) == 1
     assert page.next_cursor.partition_index == 1
+
+
+@pytest.mark.parametrize("names", [(), ("large", "small")])
+def test_a_large_answer_leaves_turns_to_other_requests(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
+) -> None:
+    """Thousands of partitions in one turn of the event loop would hold up every other request."""
+    monkeypatch.setattr(loop_slices, "SLICE_S", 0.0)
+    harness.create("large", 600)
+    harness.create("small", 2)
+    turns = 0
+
+    def count() -> None:
+        nonlocal turns
+        turns += 1
+        asyncio.get_running_loop().call_soon(count)
+
+    async def answered() -> Any:
+        count()
+        wanted = {"topics": None} if not names else {}
+        return await harness.ask(*harness.received(METADATA, 12, asking(*names, **wanted)))
+
+    answer = harness.run(answered())
+    assert [(topic.name, len(topic.partitions)) for topic in answer.topics] == [("large", 600), ("small", 2)]
+    assert turns > len(answer.topics)
