@@ -1,13 +1,21 @@
-"""Background loading of the schemas of every version of every API, newest first.
+"""Background loading of the schemas of every version of every API: those that all clients need first, newest first.
 
 Otherwise the first request of a version would load its schema, and block the event loop for some milliseconds each time
 a new kind of client connects.
+
+The thread only computes. The event loop needs the interpreter's lock several times in each of its turns, after each
+system call, so while this thread runs the lock is handed over more often.
 """
 
+import sys
 import threading
 
 from headrace.kafka.dispatch import APIS
 from headrace.protocol.codec import prepare
+
+_FIRST = frozenset((0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 18, 22))
+"""Produce, Fetch, ListOffsets, Metadata, groups with their offsets, ApiVersions and InitProducerId."""
+_HAND_OVER_S = 0.0001
 
 
 class Preload:
@@ -25,12 +33,20 @@ class Preload:
             self._thread.join()
 
     def _run(self) -> None:
-        by_age = sorted(
-            (api.max_version - version, api.key, version)
+        usual_s = sys.getswitchinterval()
+        sys.setswitchinterval(min(usual_s, _HAND_OVER_S))
+        try:
+            self._load()
+        finally:
+            sys.setswitchinterval(usual_s)
+
+    def _load(self) -> None:
+        in_order = sorted(
+            (api.key not in _FIRST, api.max_version - version, api.key, version)
             for api in APIS.values()
             for version in range(api.min_served, api.max_version + 1)
         )
-        for _, key, version in by_age:
+        for _, _, key, version in in_order:
             if self._stopping.is_set():
                 return
             prepare(key, version)
