@@ -448,9 +448,9 @@ class Log:
         if flush.complete_flush(self._state, ticket) and self.on_flushed is not None:
             self.on_flushed(self)
 
-    def summarize(self) -> None:
-        """Update `summary`; None unless all of the log is flushed, committed and whole."""
-        self._state.summarize()
+    def summarize(self) -> bool:
+        """Update `summary`; None unless all of the log is flushed, committed and whole. True if it looked at files."""
+        return self._state.summarize()
 
     def close(self) -> None:
         """Flush everything, caches included, so that the log opens again without being checked. Blocking.

@@ -201,8 +201,8 @@ class LogState:
 
     # Summary
 
-    def summarize(self) -> None:
-        """Update `summary`; None unless all of the log is flushed, committed and whole.
+    def summarize(self) -> bool:
+        """Update `summary`; None unless all of the log is flushed, committed and whole. True if files were looked at.
 
         Committed, because its producer snapshot does not record which markers might still be lost. Writes the last page
         of the indexes to their files, and costs nothing if the log has not changed.
@@ -214,17 +214,17 @@ class LogState:
             and (known.end_offset, known.size) == (end, active.size)
             and segments.all is self._summarized
         ):
-            return
+            return False
         self.summary = None
         is_settled = self.flushed_offset == end <= self.high_watermark and not segments.unsynced
         if self.is_closed or self.failure is not None or self.damage.offset is not None or not is_settled:
-            return
+            return False
         try:
             stamp = self.disk.stamp(active.path)
         except OSError:
-            return
+            return True
         if stamp.size != active.size or not active.store_tail():
-            return
+            return True
         self._summarized = segments.all
         self.summary = LogSummary(
             end_offset=end,
@@ -244,3 +244,4 @@ class LogState:
             aborted=self.aborted.ending_within(active.base_offset, end),
             producers=self.producers.to_snapshot(end),
         )
+        return True

@@ -14,7 +14,7 @@ from headrace.records.batch import read_header
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
 from headrace.runtime.clock import ManualClock
-from headrace.runtime.disk import OsDisk
+from headrace.runtime.disk import FileStamp, OsDisk
 from headrace.storage.datadir import DataDir
 from headrace.storage.manager import LogManager, WantedPartition
 from headrace.testing.disks import ModelDisk
@@ -277,6 +277,51 @@ def test_a_file_that_cannot_be_removed_does_not_end_the_work_in_the_background(
 
     asyncio.run(test())
     assert "cannot be removed" in caplog.text
+
+
+def test_logs_that_have_changed_are_summarized_in_turns_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each writes to its files: hundreds in one turn of the event loop would hold up every request."""
+    turns: dict[str, set[int]] = {}
+    turn = 0
+
+    async def test() -> None:
+        disk = ModelDisk()
+        logs = manager(disk)
+        logs.open_logs(wanted("a", "b", "c"))
+        for name in "abc":
+            log = logs.logs[partition(name)]
+            log.append(BATCH, HEADER, 0)
+            ticket = log.begin_flush()
+            assert ticket is not None
+            ticket.sync()
+            log.complete_flush(ticket)
+        written = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def count() -> None:
+            nonlocal turn
+            turn += 1
+            loop.call_soon(count)
+
+        def hook(step: str, path: Path) -> None:
+            if step == "rename" and "recovery-point" in path.name:
+                loop.call_soon_threadsafe(written.set)
+
+        def stamp(path: Path) -> FileStamp:
+            turns.setdefault(path.parent.name, set()).add(turn)
+            return known(path)
+
+        known = disk.stamp
+        monkeypatch.setattr(disk, "stamp", stamp)
+        disk.hook = hook
+        count()
+        task = asyncio.create_task(logs.run_periodically(0.001))
+        await asyncio.wait_for(written.wait(), 60)
+        task.cancel()
+
+    asyncio.run(test())
+    assert len(turns) == 3
+    assert len(set.union(*turns.values())) == 3
 
 
 def test_a_stop_without_room_for_the_checkpoints_is_not_a_clean_one(caplog: pytest.LogCaptureFixture) -> None:
