@@ -11,10 +11,10 @@ import sys
 import threading
 
 from headrace.kafka.dispatch import APIS
-from headrace.protocol.codec import prepare
+from headrace.protocol.codec import prepare, read_request
 
-_FIRST = frozenset((0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 18, 22))
-"""Produce, Fetch, ListOffsets, Metadata, groups with their offsets, ApiVersions and InitProducerId."""
+_FIRST = frozenset((1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 18, 22))
+"""Fetch, ListOffsets, Metadata, groups with their offsets, ApiVersions and InitProducerId."""
 _HAND_OVER_S = 0.0001
 
 
@@ -44,6 +44,7 @@ class Preload:
         in_order = sorted(
             (api.key not in _FIRST, api.max_version - version, api.key, version)
             for api in APIS.values()
+            if api.read is read_request  # otherwise requests and answers are encoded by hand
             for version in range(api.min_served, api.max_version + 1)
         )
         for _, _, key, version in in_order:

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from datetime import timedelta
 from io import BytesIO
 from struct import pack
@@ -88,3 +90,21 @@ def test_a_time_of_any_length_can_be_read(
 
 def _header(key: int, version: int) -> RequestHeader:
     return RequestHeader(key, version, 7, "test", 0)
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+def test_versions_of_produce_are_flexible_as_kio_has_them(version: int) -> None:
+    assert is_flexible(0, version) == load_request_schema(0, version).__flexible__
+
+
+def test_a_produce_does_not_load_the_classes_of_kio() -> None:
+    """It is read and written by hand, and the first one of a version must not wait for them."""
+    code = """
+import sys
+import headrace.kafka.handlers
+from headrace.kafka.dispatch import route
+assert route(0, 12).flexible
+print([name for name in sys.modules if name.startswith("kio.schema.produce.v12")])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[]\n"
