@@ -35,7 +35,7 @@ from headrace.app.http.probes import HEALTH_PATH, READY_PATH, Probes
 from headrace.app.http.server import HttpServer
 from headrace.app.metrics import BrokerMetrics
 from headrace.app.node import Node
-from headrace.app.node_dependencies import NodeDependencies, thread_pool
+from headrace.app.node_dependencies import NodeDependencies, started_thread_pool, thread_pool
 from headrace.app.queue_permissions import SqsPermissions
 from headrace.app.readiness import Readiness
 from headrace.app.secured_home import RunningBroker, forget_running, write_running
@@ -71,6 +71,9 @@ from headrace.storage.datadir import DataDir
 from headrace.storage.flusher import Flusher
 
 log = logging.getLogger(__name__)
+
+_TO_THREAD_THREADS = min(32, (os.cpu_count() or 1) + 4)
+"""For `asyncio.to_thread`: as many as it has by default."""
 
 
 class BrokerApp:
@@ -162,7 +165,7 @@ class BrokerApp:
         home = await open_home(settings, self._disk, self._clock)
         undo.push_async_callback(home.close)
         self._data_dir = home.data_dir
-        workers = thread_pool(settings.background_threads, "worker")
+        workers = started_thread_pool(settings.background_threads, "worker")
         undo.callback(workers.shutdown)
         dependencies = NodeDependencies(
             clock=self._clock,
@@ -362,6 +365,7 @@ async def serve(settings: BrokerSettings, ready: Callable[[BrokerApp], None]) ->
     tune_process()
     stopping, restarting = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
+    loop.set_default_executor(started_thread_pool(_TO_THREAD_THREADS, "to-thread"))
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from random import Random
+from threading import Event
 from uuid import UUID, uuid4
 
 from headrace.mirror.link_transport import LinkTransport
@@ -38,3 +39,14 @@ class NodeDependencies:
 def thread_pool(threads: int, name: str) -> ThreadPoolExecutor:
     """Threads for blocking work. What they compute may take long, and the event loop does not wait for it."""
     return ThreadPoolExecutor(threads, thread_name_prefix=name, initializer=time_slice.reset)
+
+
+def started_thread_pool(threads: int, name: str) -> ThreadPoolExecutor:
+    """The same with all threads started: who submits the first work waits for a new thread, on a busy machine for
+    milliseconds, and that would be the event loop."""
+    pool, done = thread_pool(threads, name), Event()
+    # A pool starts a thread for each work that finds none idle.
+    for _ in range(threads):
+        pool.submit(done.wait)
+    done.set()
+    return pool
