@@ -4,7 +4,7 @@ Otherwise the first request of a version would load its schema, and block the ev
 a new kind of client connects.
 
 The thread only computes. The event loop needs the interpreter's lock several times in each of its turns, after each
-system call, so while this thread runs the lock is handed over more often.
+system call, so while this thread runs the interpreter switches between threads more often.
 """
 
 import sys
@@ -15,7 +15,7 @@ from headrace.protocol.codec import prepare, read_request
 
 _FIRST = frozenset((1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 18, 22))
 """Fetch, ListOffsets, Metadata, groups with their offsets, ApiVersions and InitProducerId."""
-_HAND_OVER_S = 0.0001
+_THREAD_SWITCH_S = 0.0001
 
 
 class Preload:
@@ -34,7 +34,7 @@ class Preload:
 
     def _run(self) -> None:
         usual_s = sys.getswitchinterval()
-        sys.setswitchinterval(min(usual_s, _HAND_OVER_S))
+        sys.setswitchinterval(min(usual_s, _THREAD_SWITCH_S))
         try:
             self._load()
         finally:

@@ -177,7 +177,7 @@ class _Watch:
         while not self._stopping.wait(period_s):
             self._answered.clear()
             if self._stopping.is_set():
-                return  # before a wait that nobody would end
+                return  # before a wait that would not end
             try:
                 self._loop.call_soon_threadsafe(self._answer)
             except RuntimeError:
