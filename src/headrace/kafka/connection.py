@@ -95,7 +95,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = stream = cast(asyncio.Transport, transport)
-        self._outbox = self._answers.outbox = outbox_for(stream, self._resume)
+        self._outbox = self._answers.outbox = outbox_for(stream, self._resume, self._host.room)
         self._timeouts.active_ms = self._host.now_ms()
         self._peer, delay_ms = self._host.opened(self, stream, self._listener)
         decided = self.abort if self._peer is None else self._admitted

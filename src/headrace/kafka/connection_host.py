@@ -10,6 +10,7 @@ from headrace.kafka.bulk_line import BulkLine
 from headrace.kafka.dispatch import Peer
 from headrace.kafka.request_meter import KafkaRequestMeter
 from headrace.kafka.services import Services
+from headrace.kafka.socket_room import SocketRoom
 from headrace.quotas.broker_quotas import BrokerQuotas
 from headrace.runtime.buffers import BufferPool
 
@@ -30,6 +31,7 @@ class ConnectionHost(Protocol):
     services: Services
     budget: RequestBudget
     line: BulkLine
+    room: SocketRoom
     scratch: memoryview
     buffers: BufferPool
     max_in_flight: int

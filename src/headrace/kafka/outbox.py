@@ -1,8 +1,8 @@
 """The send queue of a connection: bytes, and file ranges that go from the page cache to the socket.
 
 Without TLS a file range is sent by `sendfile`, so its bytes never enter this process. The event loop's transport cannot
-do that, so `SocketOutbox` writes to the socket directly, in order; the rest waits until the socket is writable again.
-The transport is used only for reading and closing, and never has anything to write.
+do that, so `SocketOutbox` writes to the socket directly, in order; the rest waits until the socket is writable again
+(`SocketRoom`). The transport is used only for reading and closing, and never has anything to write.
 
 With TLS the transport encrypts what it sends: `TlsOutbox` gives it a bounded piece at a time, and reads file ranges
 then.
@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Protocol
 
+from headrace.kafka.socket_room import SocketRoom
 from headrace.runtime.disk import Buffer, DiskFile
 
 _FULL_AT_BYTES = 64 * 1024
@@ -67,21 +68,23 @@ class Outbox(Protocol):
         """Discard everything pending: the connection is lost."""
 
 
-def outbox_for(transport: asyncio.Transport, on_room: Callable[[], None]) -> Outbox:
+def outbox_for(transport: asyncio.Transport, on_room: Callable[[], None], room: SocketRoom) -> Outbox:
     """The outbox of a connection; `on_room` is called when all queued bytes have been sent."""
     if transport.get_extra_info("ssl_object") is None:
-        return SocketOutbox(transport, on_room)
+        return SocketOutbox(transport, on_room, room)
     return TlsOutbox(transport, on_room)
 
 
 class SocketOutbox:
-    def __init__(self, transport: asyncio.Transport, on_room: Callable[[], None]) -> None:
+    def __init__(self, transport: asyncio.Transport, on_room: Callable[[], None], room: SocketRoom) -> None:
         """`on_room` is called when all queued bytes have been sent."""
         self._transport = transport
         self._fd: int = transport.get_extra_info("socket").fileno()
         self._on_room = on_room
         self._parts: deque[Part] = deque()
-        self._waiting_fd: int | None = None
+        self._room = room
+        self._is_watched = False
+        """Whether `room` calls `_on_writable`; from the first answer that did not fit on."""
         self._closes_when_empty = False
         self.pending_bytes = 0
 
@@ -92,9 +95,10 @@ class SocketOutbox:
 
     def send(self, parts: Sequence[Part]) -> None:
         """Send `parts` after everything queued before them."""
+        is_waiting = bool(self._parts)
         self._parts.extend(parts)
         self.pending_bytes += sum(map(len, parts))
-        if self._waiting_fd is None:
+        if not is_waiting:
             self._write()
 
     def resume(self) -> None:
@@ -111,20 +115,23 @@ class SocketOutbox:
         """Discard everything pending: the connection is lost."""
         self._parts.clear()
         self.pending_bytes = 0
-        self._stop_waiting()
+        if self._is_watched:
+            self._is_watched = False
+            self._room.forget(self._fd, self._on_writable)
 
     def _write(self) -> None:
         """Write as much as the socket accepts, and no more than fits a turn."""
         parts = self._parts
         stop_at = self.pending_bytes - _BYTES_PER_TURN
+        has_room = True
         try:
             try:
-                while parts and self.pending_bytes > stop_at and self._write_some():
-                    pass
+                while parts and has_room and self.pending_bytes > stop_at:
+                    has_room = self._write_some()
             except BlockingIOError:
-                pass
+                has_room = False
             if parts:
-                self._wait()
+                self._wait(has_room=has_room)
         except OSError:
             # The client has disconnected, a file cannot be read, or no descriptor is left to wait with.
             self.abandon()
@@ -162,27 +169,24 @@ class SocketOutbox:
             parts.popleft()
         return True
 
-    def _wait(self) -> None:
-        if self._waiting_fd is None:
-            # A duplicate descriptor, since the event loop watches the transport's for reading.
-            self._waiting_fd = os.dup(self._fd)
-            asyncio.get_running_loop().add_writer(self._waiting_fd, self._on_writable)
+    def _wait(self, *, has_room: bool) -> None:
+        """Go on when the socket accepts bytes; in the next turn of the event loop if it still does."""
+        if has_room:
+            asyncio.get_running_loop().call_soon(self._on_writable)
+        elif not self._is_watched:
+            self._room.watch(self._fd, self._on_writable)
+            self._is_watched = True
 
     def _on_writable(self) -> None:
+        if not self._parts:
+            return
         self._write()
         if self._parts:
             return
-        self._stop_waiting()
         if self._closes_when_empty:
             self._transport.close()
         else:
             self._on_room()
-
-    def _stop_waiting(self) -> None:
-        fd, self._waiting_fd = self._waiting_fd, None
-        if fd is not None:
-            asyncio.get_running_loop().remove_writer(fd)
-            os.close(fd)
 
 
 class TlsOutbox:

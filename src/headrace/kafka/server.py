@@ -20,6 +20,7 @@ from headrace.kafka.connection import Connection
 from headrace.kafka.connection_host import Admittance
 from headrace.kafka.dispatch import Peer
 from headrace.kafka.services import Services
+from headrace.kafka.socket_room import SocketRoom
 from headrace.model.client_auth import ClientAuth
 from headrace.model.errors import StartupError
 from headrace.model.image import ClusterImage, Endpoint
@@ -63,6 +64,7 @@ class KafkaServer:
         self.now_ms = services.clock.monotonic_ms
         self.now_s = services.clock.monotonic_s
         self.line = BulkLine(self.now_ms)
+        self.room = SocketRoom()
         self._settings = settings
         self._connections: set[Connection] = set()
         self._addresses: dict[Connection, str] = {}
@@ -153,6 +155,7 @@ class KafkaServer:
         await self._wait_until(lambda: not self._connections, _CLOSE_TIMEOUT_S)
         for connection in tuple(self._connections):
             connection.abort()
+        self.room.close()
 
     async def _wait_until(self, holds: Callable[[], bool], timeout_s: float) -> None:
         """Wait until `holds()` or the timeout; checked each time a connection has drained or closed."""

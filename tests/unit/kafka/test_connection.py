@@ -17,6 +17,7 @@ from headrace.kafka.connection import Connection
 from headrace.kafka.connection_host import Admittance
 from headrace.kafka.dispatch import Peer, Raw, Route
 from headrace.kafka.request_meter import KafkaRequestMeter
+from headrace.kafka.socket_room import SocketRoom
 from headrace.model.errors import ProtocolError
 from headrace.model.image import Endpoint
 from headrace.protocol.frames import Frame
@@ -79,6 +80,7 @@ class FakeHost:
         self.now_ms: Callable[[], float] = lambda: self.time_ms
         self.now_s: Callable[[], float] = lambda: self.time_ms / 1000
         self.line = BulkLine(self.now_ms)
+        self.room = SocketRoom()
 
     def opened(self, connection: Connection, transport: asyncio.Transport, listener: KafkaListener) -> Admittance:
         return Admittance(Peer("client", Endpoint("127.0.0.1", 1)), self.admitted_after_ms)

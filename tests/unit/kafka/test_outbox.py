@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.kafka.outbox import FileRange, SocketOutbox
+from headrace.kafka.socket_room import SocketRoom
 from headrace.runtime.disk import OsDisk
 
 
@@ -74,7 +75,7 @@ def test_everything_arrives_in_order(tmp_path: Path, pair: Any, seed: int) -> No
 
     async def run() -> None:
         room = asyncio.Event()
-        outbox = SocketOutbox(Transport(ours), room.set)  # type: ignore[arg-type]
+        outbox = SocketOutbox(Transport(ours), room.set, SocketRoom())  # type: ignore[arg-type]
         reading = asyncio.create_task(read_exactly(theirs, len(expected), rng))
         for part in parts:
             outbox.send([part])
@@ -95,7 +96,7 @@ def test_a_client_that_does_not_read_fills_it_and_closing_waits_for_the_rest(pai
 
     async def run() -> None:
         transport = Transport(ours)
-        outbox = SocketOutbox(transport, lambda: None)  # type: ignore[arg-type]
+        outbox = SocketOutbox(transport, lambda: None, SocketRoom())  # type: ignore[arg-type]
         outbox.send([b"x" * 5_000_000])
         assert outbox.is_full
         outbox.close_when_empty()
@@ -114,7 +115,7 @@ def test_a_client_that_is_gone_ends_the_connection(pair: Any) -> None:
 
     async def run() -> None:
         transport = Transport(ours)
-        outbox = SocketOutbox(transport, lambda: None)  # type: ignore[arg-type]
+        outbox = SocketOutbox(transport, lambda: None, SocketRoom())  # type: ignore[arg-type]
         theirs.close()
         outbox.send([b"x" * 100])
         assert transport.calls == ["abort"]
@@ -128,7 +129,7 @@ def test_a_file_that_is_shorter_than_promised_ends_the_connection(tmp_path: Path
 
     async def run() -> None:
         transport = Transport(ours)
-        outbox = SocketOutbox(transport, lambda: None)  # type: ignore[arg-type]
+        outbox = SocketOutbox(transport, lambda: None, SocketRoom())  # type: ignore[arg-type]
         outbox.send([FileRange(a_file(tmp_path, b"short"), 0, 100)])
         assert transport.calls == ["abort"]
 
@@ -138,15 +139,50 @@ def test_a_file_that_is_shorter_than_promised_ends_the_connection(tmp_path: Path
 def test_one_that_cannot_wait_for_its_client_ends_the_connection(pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rather than keep it for ever, with an answer that nobody goes on with."""
 
-    def no_descriptor_left(_: int) -> int:
+    def no_descriptor_left() -> None:
         raise OSError(errno.EMFILE, "played")
 
     async def run() -> None:
         transport = Transport(pair[0])
-        outbox = SocketOutbox(transport, lambda: None)  # type: ignore[arg-type]
-        monkeypatch.setattr("headrace.kafka.outbox.os.dup", no_descriptor_left)
+        outbox = SocketOutbox(transport, lambda: None, SocketRoom())  # type: ignore[arg-type]
+        monkeypatch.setattr("headrace.kafka.socket_room.select.epoll", no_descriptor_left)
         outbox.send([bytes(10_000_000)])
         assert transport.calls == ["abort"]
         assert outbox.pending_bytes == 0
+
+    asyncio.run(run())
+
+
+def test_one_that_stops_for_others_goes_on_although_its_socket_never_was_full(
+    tmp_path: Path, pair: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = pair
+    monkeypatch.setattr("headrace.kafka.outbox._BYTES_PER_TURN", 1000)
+
+    async def run() -> None:
+        room = asyncio.Event()
+        outbox = SocketOutbox(Transport(ours), room.set, SocketRoom())  # type: ignore[arg-type]
+        outbox.send([FileRange(a_file(tmp_path, b"y" * 5000), 0, 5000)])
+        assert outbox.pending_bytes == 4000
+        await asyncio.wait_for(room.wait(), 60)
+        assert await read_exactly(theirs, 5000, random.Random(1)) == b"y" * 5000
+
+    asyncio.run(run())
+
+
+def test_a_connection_that_is_lost_is_not_written_to_when_its_socket_has_room(pair: Any) -> None:
+    ours, theirs = pair
+
+    async def run() -> None:
+        room, last = SocketRoom(), asyncio.Event()
+        transport = Transport(ours)
+        outbox = SocketOutbox(transport, lambda: None, room)  # type: ignore[arg-type]
+        outbox.send([b"x" * 5_000_000])
+        outbox.abandon()
+        room.watch(ours.fileno(), last.set)
+        await read_exactly(theirs, 100_000, random.Random(1))
+        await asyncio.wait_for(last.wait(), 60)
+        assert outbox.pending_bytes == 0
+        assert transport.calls == []
 
     asyncio.run(run())

@@ -14,6 +14,7 @@ import pytest
 import uvloop
 
 from headrace.kafka.outbox import FileRange, TlsOutbox, outbox_for
+from headrace.kafka.socket_room import SocketRoom
 from headrace.runtime.disk import OsDisk
 from headrace.security.tls.dev_certificates import make_dev_certificates
 
@@ -42,7 +43,7 @@ class Served(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        outbox = outbox_for(self.transport, self.room.set)
+        outbox = outbox_for(self.transport, self.room.set, SocketRoom())
         assert isinstance(outbox, TlsOutbox)
         self.outbox = outbox
         self._is_open.set_result(self)
