@@ -125,7 +125,7 @@ class BrokerSettings:
     request_read_timeout_ms: int = 30_000
     socket_receive_buffer_bytes: int = -1
     socket_request_max_bytes: int = 100 * _MIB
-    socket_send_buffer_bytes: int = 102_400
+    socket_send_buffer_bytes: int = 196_608
     telemetry_max_bytes: int = _MIB
     # Client quotas
     controller_quota_window_num: int = 11
