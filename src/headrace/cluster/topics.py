@@ -55,10 +55,18 @@ def check_collision(name: TopicName, others: Iterable[TopicName]) -> None:
 
 
 def default_replication_factor(image: ClusterImage, settings: BrokerSettings) -> int:
-    """The configured `default.replication.factor`, or else 3, capped at the number of brokers."""
+    """The configured `default.replication.factor`, or else 3, capped at the number of brokers.
+
+    Brokers with the same rack and host count as one, as the workers of one machine: another replica there would cost as
+    much again for each message, and be lost with the first.
+    """
     if "default.replication.factor" in settings.given:
         return settings.default_replication_factor
-    return max(1, min(REPLICAS_BY_DEFAULT, len(_members(image))))
+    places = {
+        broker_id if rack is None else (rack, image.brokers[broker_id].endpoint.host)
+        for broker_id, rack in _members(image).items()
+    }
+    return max(1, min(REPLICAS_BY_DEFAULT, len(places)))
 
 
 def place(image: ClusterImage, topic: TopicName, count: int, replication_factor: int) -> Assignment:

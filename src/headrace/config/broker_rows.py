@@ -152,7 +152,8 @@ _SECURITY = (
 _TOPICS = (
     _row("auto.create.topics.enable", Kind.BOOLEAN, "Create a topic when a client first requests it.", dynamic=True),
     _row("default.replication.factor", Kind.INT,
-         "Replication factor of topics created without one. Unless it is set: 3, or the number of brokers if lower.",
+         "Replication factor of topics created without one. Unless it is set: 3, or the number of brokers if lower; "
+         "those of one rack and host count as one.",
          1, 2**15 - 1, dynamic=True),
     _row("delete.topic.enable", Kind.BOOLEAN, "Whether topics may be deleted.", dynamic=True),
     _row("max.partitions.per.broker", Kind.INT, "Creating more partitions than this on one broker is refused.", 1,
