@@ -142,5 +142,5 @@ class FrameReader:
     def _start_room(self, size: int, first: memoryview) -> None:
         self._size = size
         self._got = len(first)
-        self._room = self._pool.take(min(size, max(self._first_room_bytes, 2 * self._got)))
+        self._room = self._pool.take(min(size, max(self._first_room_bytes, _GROWTH * self._got)))
         self._room[: self._got] = first

@@ -67,3 +67,17 @@ def test_a_large_frame_is_received_in_place() -> None:
     payload = bytes(range(256)) * 4096
     reader = FrameReader(2 * len(payload), BufferPool())
     assert receive(reader, pack(">i", len(payload)) + payload, [70_000] * 100, 1 << 18) == [payload]
+
+
+def test_a_full_batch_that_fills_the_first_read_is_not_copied_again() -> None:
+    taken: list[int] = []
+
+    class Counted(BufferPool):
+        def take(self, size: int) -> bytearray:
+            taken.append(size)
+            return super().take(size)
+
+    size, scratch_bytes = 960 * 1024, 256 * 1024
+    reader = FrameReader(2 * size, Counted())
+    receive(reader, pack(">i", size) + bytes(size), [scratch_bytes] * 10, scratch_bytes)
+    assert taken == [size]
