@@ -5,9 +5,12 @@ A socket is registered once, edge-triggered, and stays registered: waiting costs
 """
 
 import asyncio
+import logging
 import select
 from collections.abc import Callable
 from contextlib import suppress
+
+log = logging.getLogger(__name__)
 
 _EVENTS = select.EPOLLOUT | select.EPOLLET
 _SOCKETS_PER_TURN = 64
@@ -27,7 +30,7 @@ class SocketRoom:
         if epoll is None:
             epoll = self._epoll = select.epoll()
             asyncio.get_running_loop().add_reader(epoll.fileno(), self._serve, epoll)
-        # The descriptor of a socket that was closed is not registered any more, whoever was called for it.
+        # Closing a socket removed its registration: its descriptor can be registered for the next one.
         epoll.register(fd, _EVENTS)
         self._on_writable[fd] = on_writable
 
@@ -50,5 +53,9 @@ class SocketRoom:
     def _serve(self, epoll: select.epoll) -> None:
         for fd, _ in epoll.poll(0, _SOCKETS_PER_TURN):
             on_writable = self._on_writable.get(fd)
-            if on_writable is not None:
-                on_writable()
+            try:
+                if on_writable is not None:
+                    on_writable()
+            except Exception:
+                # The other sockets are not reported again.
+                log.exception("an answer could not be sent on")

@@ -94,6 +94,30 @@ def test_the_descriptor_of_a_closed_socket_may_be_anothers_when_it_is_forgotten(
     asyncio.run(run())
 
 
+def test_one_that_fails_does_not_keep_the_others_from_hearing_of_room() -> None:
+    async def run() -> None:
+        room, called = SocketRoom(), [asyncio.Event() for _ in range(5)]
+        pairs = [socket.socketpair() for _ in called]
+
+        def failing(event: asyncio.Event) -> None:
+            event.set()
+            raise ValueError("played")
+
+        for (ours, _), event in zip(pairs, called, strict=True):
+            fill(ours)
+            room.watch(ours.fileno(), lambda event=event: failing(event))  # type: ignore[misc]
+        for _, theirs in pairs:
+            drain(theirs)
+        for event in called:
+            await asyncio.wait_for(event.wait(), 60)
+        room.close()
+        for pair in pairs:
+            for each in pair:
+                each.close()
+
+    asyncio.run(run())
+
+
 def test_nothing_is_watched_after_the_listener_has_stopped() -> None:
     async def run() -> Any:
         room = SocketRoom()
