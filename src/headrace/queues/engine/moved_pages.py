@@ -27,6 +27,8 @@ class MovedPages:
         """By stream: number and first offset of the last page, and of earlier ones whose records may be read again
         after a restart."""
         self._changed: set[int] = set()
+        self._read_from = 0
+        """Records below are not read again after a restart from any entries that may be persisted now."""
 
     def is_new(self, place: PageSlot, offset: int) -> bool:
         """Whether the message at this offset is the first copy."""
@@ -48,14 +50,17 @@ class MovedPages:
         """Load the pages that began below `end`: messages from there on are indexed again."""
         for stream, value in streams:
             self._known[stream] = [page for page in value.pages if page[1] < end]
+        self._read_from = end
 
     def take(self, saved_to: int) -> list[InternalRecord]:
-        """Records below `saved_to` are not read again."""
+        """Records below `saved_to` are not read again once all entries are persisted that are taken together: after a
+        purge, it is the head behind these that says so."""
         entries = []
         for stream in self._changed:
             known = self._known[stream]
-            while len(known) > 1 and known[1][1] < saved_to:
+            while len(known) > 1 and known[1][1] < self._read_from:
                 del known[0]
             entries.append(entry(PAGES, stream, PagesValue(known)))
         self._changed.clear()
+        self._read_from = saved_to
         return entries

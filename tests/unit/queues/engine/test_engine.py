@@ -1,7 +1,9 @@
 import pytest
 
 from headrace.config.queue import QueueSettings
+from headrace.coordinator.machine import InternalRecord
 from headrace.model.errors import LeaseTooLong, NotInFlight, TooManyInFlight
+from headrace.queues.engine.moved_pages import PageSlot
 from tests.unit.queues.engines import SECOND, Driven
 
 DEAD_AFTER_2 = QueueSettings(type="standard", max_receives=2, dead_letter="letters")
@@ -362,3 +364,18 @@ def test_offsets_that_are_no_messages_are_passed_over() -> None:
     queue.engine.index_plain(31, 31, queue.now_ms, queue.now_ms)
     assert queue.counts() == (12, 0, 0)
     assert queue.receive(20) == [*range(10, 21), 31]
+
+
+def test_a_purge_that_is_cut_short_does_not_bring_back_a_copy_of_a_page() -> None:
+    queue = Driven()
+    queue.send(place=PageSlot(stream=1, page=1, at=0))
+    queue.wait(61 * SECOND)
+    queue.keep()
+    assert [copy.offset for copy in queue.send(place=PageSlot(stream=1, page=1, at=0))] == [1]
+    queue.send(place=PageSlot(stream=1, page=2, at=0))
+    queue.engine.purge()
+    queue.keep(1)
+    queue.engine = queue._new()
+    queue.engine.load([InternalRecord(key, value) for key, value in queue.kept.items()])
+    copies = queue.engine.index(queue.log[queue.engine.indexed_to :], queue.now_ms)
+    assert [copy.offset for copy in copies] == [1]
