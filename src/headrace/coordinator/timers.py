@@ -18,7 +18,11 @@ class Timers:
     """A heap of keyed timers, fired by `fire_due`."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Hashable]] = []
+        self._heap: list[tuple[float, int]] = []
+        """Deadlines, each with the order in which they were set. A stale one must not hold its key, which may be a
+        large object, until a deadline that may be days away."""
+        self._keys: dict[int, Hashable] = {}
+        """By order, the keys of the timers that are set."""
         self._alive: dict[Hashable, tuple[float, int, Callable[[], None]]] = {}
         self._order = count()
 
@@ -27,15 +31,19 @@ class Timers:
 
     def set(self, key: Hashable, deadline_ms: float, fire: Callable[[], None]) -> None:
         """Fire at `deadline_ms`, replacing this key's earlier deadline."""
+        self.cancel(key)
         order = next(self._order)
         self._alive[key] = (deadline_ms, order, fire)
-        heapq.heappush(self._heap, (deadline_ms, order, key))
+        self._keys[order] = key
+        heapq.heappush(self._heap, (deadline_ms, order))
         if len(self._heap) > _REBUILD_FROM and len(self._heap) > 2 * len(self._alive):
-            self._heap = [(deadline, number, key) for key, (deadline, number, _) in self._alive.items()]
+            self._heap = [(deadline, number) for deadline, number, _ in self._alive.values()]
             heapq.heapify(self._heap)
 
     def cancel(self, key: Hashable) -> None:
-        self._alive.pop(key, None)
+        alive = self._alive.pop(key, None)
+        if alive is not None:
+            del self._keys[alive[1]]
 
     def deadline_of(self, key: Hashable) -> float | None:
         alive = self._alive.get(key)
@@ -52,22 +60,19 @@ class Timers:
             self._drop_leftovers()
             if not self._heap or self._heap[0][0] > now_ms:
                 return fired
-            _, _, key = heapq.heappop(self._heap)
-            _, _, fire = self._alive.pop(key)
+            _, order = heapq.heappop(self._heap)
+            _, _, fire = self._alive.pop(self._keys.pop(order))
             fire()
             fired += 1
 
     def clear(self) -> None:
         self._heap.clear()
+        self._keys.clear()
         self._alive.clear()
 
     def _drop_leftovers(self) -> None:
         heap = self._heap
-        while heap:
-            _, order, key = heap[0]
-            alive = self._alive.get(key)
-            if alive is not None and alive[1] == order:
-                return
+        while heap and heap[0][1] not in self._keys:
             heapq.heappop(heap)
 
 
