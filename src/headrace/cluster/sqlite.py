@@ -41,7 +41,8 @@ from headrace.cluster.store import (
 from headrace.model.errors import StartupError
 from headrace.runtime.clock import Clock
 
-HISTORY_LIMIT = 10_000
+HISTORY_LIMIT = 1_000
+"""A transaction is a kilobyte or more: a watch that is further behind is better off with a snapshot."""
 APPLICATION_ID = 0x48445243  # "HDRC", in the file's header
 FORMAT = 1
 _LEASE_TICK_MS = 10

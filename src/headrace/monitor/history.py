@@ -1,13 +1,13 @@
 """The last hour of what the broker has seen: a point every ten seconds for each series. Pure.
 
 Bounds: a series takes 1.4 KiB; there are at most `series_max` of them. An object whose figures were zero for an hour is
-dropped. If there is no room, a new object takes the place of the one that has been at zero for longest; if none has, it
-gets no history.
+dropped, and so is a deleted topic. If there is no room, a new object takes the place of the one that has been at zero
+for longest; if none has, it gets no history.
 """
 
 import math
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from headrace.monitor.snapshots import STEP_S, HistoryData
 
@@ -117,6 +117,11 @@ class FigureHistory:
         """Drop the objects whose figures were zero for as long as points are stored."""
         oldest = wall_ms // _STEP_MS - POINTS
         for key in [key for key, each in self._objects.items() if each.active_step <= oldest]:
+            self._drop(key)
+
+    def drop_unless(self, kind: str, exists: Callable[[str], bool]) -> None:
+        """Drop the objects of this kind that do not exist any more, by their names."""
+        for key in [key for key in self._objects if key[0] == kind and not exists(key[1])]:
             self._drop(key)
 
     def _drop(self, key: ObjectKey) -> None:

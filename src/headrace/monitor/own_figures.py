@@ -11,6 +11,7 @@ import msgspec
 from headrace.cluster.metadata import Metadata
 from headrace.groups.service import GroupService
 from headrace.model.errors import PeerUnavailable
+from headrace.model.ids import TopicName
 from headrace.monitor.calls import (
     AskClient,
     AskCommitted,
@@ -125,6 +126,7 @@ class OwnFigures:
             topics=self.view.topics,
             groups=self.sections["groups"].rows,
             queues=self.view.queues,
+            has_topic=lambda name: TopicName(name) in metadata.image.topics,
         )
         self._sampling: asyncio.Task[None] | None = None
 

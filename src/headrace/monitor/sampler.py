@@ -42,8 +42,10 @@ class Sampler:
         topics: Callable[[], Awaitable[list[LedTopic]]],
         groups: Callable[[], Awaitable[list[GroupStat]]],
         queues: Callable[[], Awaitable[list[QueueStat]]],
+        has_topic: Callable[[str], bool],
     ) -> None:
-        """The last four return the figures of this broker."""
+        """`totals`, `topics`, `groups` and `queues` return the figures of this broker. `has_topic`: whether a topic is
+        in the cluster."""
         self._clock = clock
         self._rates = rates
         self._history = history
@@ -54,6 +56,7 @@ class Sampler:
         self._topics = topics
         self._groups = groups
         self._queues = queues
+        self._has_topic = has_topic
         self._turn = asyncio.Lock()
         self._disk: deque[tuple[float, float]] = deque(maxlen=_DISK_SAMPLES)
         """Monotonic time in s, and free bytes."""
@@ -92,6 +95,8 @@ class Sampler:
         async for queue in sliced(await self._queues()):
             self._history.add("queue", queue.queue, wall_ms, _of_queue(queue))
         self._history.drop_idle(wall_ms)
+        for kind in ("topic", "queue"):
+            self._history.drop_unless(kind, self._has_topic)
 
     async def _measure_rates(self) -> None:
         now_ms = self._clock.monotonic_ms()

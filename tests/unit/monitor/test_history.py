@@ -34,6 +34,16 @@ def test_the_point_of_a_rate_is_the_mean_of_its_step() -> None:
     assert history.read("queue", "jobs", START_MS + STEP_MS).series == {"sent_per_s": [3.0, 8.0]}
 
 
+def test_the_history_of_a_deleted_topic_is_dropped() -> None:
+    history = FigureHistory(100)
+    for kind, name in (("topic", "gone"), ("topic", "orders"), ("group", "gone")):
+        history.add(kind, name, START_MS, {"rate": 1.0})
+    history.drop_unless("topic", lambda name: name == "orders")
+    assert history.size == 2
+    assert history.read("topic", "gone", START_MS).series == {}
+    assert history.read("topic", "orders", START_MS).series == {"rate": [1.0]}
+
+
 def test_points_older_than_an_hour_are_gone() -> None:
     history = FigureHistory(100)
     for step in range(POINTS + 10):
