@@ -22,6 +22,7 @@ from headrace.config.queue import QueueSettings
 from headrace.coordinator.machine import InternalRecord
 from headrace.queues.engine.chunk_index import LogMessage
 from headrace.queues.engine.engine import Engine
+from headrace.queues.state_entries import StateEntries
 
 NOW_MS = 1_800_000_000_000
 HOUR_MS = 3_600_000
@@ -85,7 +86,7 @@ class Cost(NamedTuple):
 
 def measure(kind: str, count: int) -> Cost:
     settings, make = KINDS[kind]
-    kept: dict[bytes, bytes] = {}
+    kept = StateEntries()
 
     def keep(engine: Engine) -> None:
         for key, value in engine.take_changes():
@@ -110,7 +111,7 @@ def measure(kind: str, count: int) -> Cost:
             keep(engine)
             spent_s += time.process_time() - began
     used = resident_bytes() - before
-    kept_bytes = sum(len(key) + len(value) + 130 for key, value in kept.items())
+    kept_bytes = sum(len(key) + kept.stored_bytes(key) + 130 for key in kept)
     del engine
     entries = [InternalRecord(key, value) for key, value in kept.items()]
     before = resident_bytes()

@@ -21,6 +21,7 @@ from headrace.coordinator.machine import EntryMachine, InternalRecord, Outcome
 from headrace.model.errors import CorruptBatch, StaleQueueLeader
 from headrace.model.queue_state import StateChangesPage, StatePosition
 from headrace.queues.state_changes import StateChanges
+from headrace.queues.state_entries import StateEntries
 
 PAGE_ENTRIES = 20_000
 PAGE_BYTES = 1024 * 1024
@@ -63,7 +64,7 @@ class _Queue:
 
     def __init__(self, fence: Fence) -> None:
         self.fence = fence
-        self.entries: dict[bytes, bytes] = {}
+        self.entries = StateEntries()
         self.changes: StateChanges | None = None
         """While a link copies the state."""
 
@@ -73,8 +74,10 @@ class _Queue:
             self.changes.set(key)
 
     def remove(self, key: bytes) -> None:
-        if self.entries.pop(key, None) is not None and self.changes is not None:
-            self.changes.remove(key)
+        if key in self.entries:
+            del self.entries[key]
+            if self.changes is not None:
+                self.changes.remove(key)
 
 
 class QueueStateMachine(EntryMachine):

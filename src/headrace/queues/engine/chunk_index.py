@@ -4,8 +4,10 @@ A complete chunk of offsets is an entry, of about twenty bytes if its messages a
 are read again after a restart, unless it was saved while incomplete.
 """
 
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import repeat
 from struct import Struct
 from typing import NamedTuple
 
@@ -61,7 +63,8 @@ class OpenChunk:
         self._delayed: list[Span] = []
         self._expiring: list[Span] = []
         self._groups: dict[bytes, int] = {}
-        self._members: list[int] = []
+        self._members = array("H")
+        """For each number the index of its group, or `NO_GROUP`, as far as there are any."""
 
     @classmethod
     def load(cls, number: int, value: IndexValue) -> "OpenChunk":
@@ -72,7 +75,7 @@ class OpenChunk:
         chunk._delayed = list(spans_of(value.delayed))
         chunk._expiring = list(spans_of(value.expiring))
         chunk._groups = {group: place for place, group in enumerate(value.groups)}
-        chunk._members = list(members_of(value))
+        chunk._members.extend(members_of(value)[: value.end - (number << CHUNK_BITS)])
         return chunk
 
     def value(self) -> IndexValue:
@@ -83,7 +86,7 @@ class OpenChunk:
             packed(self._delayed),
             packed(self._expiring),
             list(self._groups),
-            _MEMBERS.pack(*self._members) if self._members else b"",
+            self._packed_members(),
         )
 
     def add_age(self, last: int, sent_ms: int, grain_ms: int) -> None:
@@ -104,9 +107,15 @@ class OpenChunk:
         _append(self._expiring, number, number, expires_ms)
 
     def add_member(self, number: int, group: bytes) -> None:
+        members = self._members
+        while len(members) < number:
+            members.append(NO_GROUP)
+        members.append(self._groups.setdefault(group, len(self._groups)))
+
+    def _packed_members(self) -> bytes:
         if not self._members:
-            self._members = [NO_GROUP] * CHUNK
-        self._members[number] = self._groups.setdefault(group, len(self._groups))
+            return b""
+        return _MEMBERS.pack(*self._members, *repeat(NO_GROUP, CHUNK - len(self._members)))
 
 
 def _append(spans: list[Span], first: int, last: int, time_ms: int) -> None:

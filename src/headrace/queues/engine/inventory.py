@@ -384,8 +384,10 @@ class Inventory:
         return len(dropped)
 
     def forget_times_before_head(self) -> None:
-        """Free the memory that acked messages take in the schedules."""
+        """Free the memory that acked messages take in the schedules and the groups."""
         self.send_times.forget_before(self.head)
         self.delays.forget_before(self.head)
         self.expiries.forget_before(self.head)
         self.delayed_retention.forget_before(self.head)
+        if self.groups is not None:
+            self.groups.forget_before(self.head)

@@ -1,10 +1,14 @@
+import tracemalloc
+
 import pytest
 
 from headrace.config.queue import QueueSettings
 from headrace.model.errors import NotInFlight
+from headrace.queues.engine.chunk_index import LogMessage
 from headrace.queues.engine.dedupe import WINDOW_MS
 from headrace.queues.engine.stored import CHUNK
-from tests.unit.queues.engines import SECOND, Driven
+from headrace.queues.state_entries import StateEntries
+from tests.unit.queues.engines import SECOND, START_MS, Driven
 
 FIFO = QueueSettings(type="fifo")
 
@@ -251,3 +255,40 @@ def test_the_order_holds_after_a_restart_with_thousands_of_messages() -> None:
     assert queue.receive(2) == [2, 9]
     queue.engine.acknowledge([(offset, 0) for offset in range(5000) if offset % 7], queue.now_ms, any_attempt=True)
     assert queue.receive(4) == [0, 7, 14, 21]
+
+
+@pytest.mark.parametrize(("groups", "each", "most_bytes"), [(20_000, 1, 250), (1_000, 20, 500)])
+def test_a_group_takes_a_bounded_amount_of_memory(groups: int, each: int, most_bytes: int) -> None:
+    queue, kept = Driven(FIFO), StateEntries()
+    names = [b"customer-%d" % number for number in range(groups)]
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    offset = 0
+    for _ in range(each):
+        for first in range(0, groups, 500):
+            queue.engine.index(
+                [LogMessage(offset + at, START_MS, group=name) for at, name in enumerate(names[first : first + 500])],
+                START_MS,
+            )
+            offset += 500
+            for key, value in queue.engine.take_changes():
+                assert value is not None
+                kept[key] = value
+    taken_bytes = (tracemalloc.get_traced_memory()[0] - before) / groups
+    tracemalloc.stop()
+    assert taken_bytes < most_bytes
+
+
+def test_nothing_is_left_of_groups_that_have_ended() -> None:
+    queue = Driven(FIFO)
+    for turn in range(3):
+        for name in (b"a", b"b", b"c%d" % turn):
+            queue.send(2, group=name)
+        leases = queue.engine.receive(6, queue.now_ms)
+        assert [lease.offset - 6 * turn for lease in leases] == [0, 1, 2, 3, 4, 5]
+        # The last ones first: a group goes on behind a message that is acked before those in front of it.
+        for lease in reversed(leases):
+            queue.acknowledge(lease.offset, lease.attempt)
+    groups = queue.engine._inventory.groups
+    assert groups is not None
+    assert (groups._groups.by_hash, list(groups._groups.last), list(groups._fronts)) == ({}, [], [])
