@@ -1,16 +1,20 @@
-"""What a broker's memory is after a burst of large messages: near what it was before."""
+"""What a broker's memory is after a burst of large messages, or of topics: near what it was before."""
 
 import asyncio
+import gc
 import json
 import os
 import struct
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headrace.testing.broker import Broker
 from headrace.testing.process import BrokerProcess
+from tests.faults.churn import QUEUES, Churn, create
 from tests.faults.watch import MIB, memory_bytes
 from tests.interop import batches, raw_client
 from tests.waiting import until
@@ -23,6 +27,10 @@ CACHED_BYTES = 64 * MIB
 """Messages of queues that are kept in memory."""
 POOLED_BYTES = 32 * MIB
 """Buffers of Kafka requests that are used again."""
+CHURN_TOPICS = 200
+BOUNDED = (".Change", ".QueueInfo", ".QueueSettings", ".LogSummary")
+"""Recent changes of the metadata and definitions of queues, of which there are at most so many, and summaries of logs,
+which the logs of internal topics get at some time, too."""
 
 
 @pytest.fixture
@@ -104,10 +112,56 @@ def produce_at_once(connections: list[raw_client.Connection], batch: bytes) -> N
         assert answer.responses[0].partition_responses[0].error_code == raw_client.Error.none
 
 
-def until_fallen(broker: BrokerProcess, to_bytes: int) -> None:
-    most_bytes = to_bytes + SPARE_BYTES
+def until_fallen(broker: BrokerProcess, to_bytes: int, spare_bytes: int = SPARE_BYTES) -> None:
+    most_bytes = to_bytes + spare_bytes
     until(
         lambda: memory_bytes(broker.pid) < most_bytes,
         lambda: f"{memory_bytes(broker.pid) / MIB:.0f} MiB are resident, and not {most_bytes / MIB:.0f} MiB",
         timeout_s=60,
     )
+
+
+def test_nothing_is_left_of_topics_groups_and_queues_that_are_deleted(tmp_path: Path) -> None:
+    """In this process, where its objects can be counted: one for each topic, or each group or queue, is too many."""
+    topics, rounds = 10, 6
+    with Broker(tmp_path / "data") as broker:
+        churn = Churn(broker.bootstrap, broker.http_url, topics)
+        for _ in range(rounds):
+            churn.round()
+        before = objects()
+        for _ in range(rounds):
+            churn.round()
+        most = rounds * min(topics, QUEUES) // 2
+
+        def grown() -> dict[str, int]:
+            return {kind: more for kind, count in objects().items() if (more := count - before[kind]) > most}
+
+        until(lambda: not grown(), lambda: f"more than before: {grown()}", timeout_s=60)
+
+
+def objects() -> Counter[str]:
+    """The objects of the broker, by type, without the changes and definitions that are in bounded lists."""
+    gc.collect()
+    kinds = (f"{kind.__module__}.{kind.__qualname__}" for kind in map(type, gc.get_objects()))
+    return Counter(kind for kind in kinds if kind.startswith("headrace.") and not kind.endswith(BOUNDED))
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_what_is_created_and_deleted(tmp_path: Path) -> None:
+    """Forty rounds, in which a kilobyte for each topic that was deleted would be more than is allowed; then a start of
+    the same data directory, with the same topics."""
+    settings = {"group.initial.rebalance.delay.ms": 0}
+    with BrokerProcess(tmp_path / "data", settings=settings) as broker:
+        with raw_client.Connection(broker.bootstrap) as connection:
+            create(connection, [f"stays-{number}" for number in range(CHURN_TOPICS)])
+        churn = Churn(broker.bootstrap, broker.http_url, CHURN_TOPICS)
+        for _ in range(10):
+            churn.round()
+        before = memory_bytes(broker.pid)
+        for _ in range(30):
+            churn.round()
+        until_fallen(broker, before, 30 * CHURN_TOPICS * 1024)
+        after = memory_bytes(broker.pid)
+        broker.restart()
+        fresh = memory_bytes(broker.pid)
+        assert after < 1.5 * fresh, f"{after / MIB:.0f} MiB are resident, and {fresh / MIB:.0f} MiB after a start"
