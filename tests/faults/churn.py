@@ -21,6 +21,13 @@ class Churn:
         self._topics = topics
         self._rounds = 0
 
+    def leave_a_message(self) -> None:
+        """A queue that stays, with a message."""
+        connection = http.client.HTTPConnection(self._http_address, timeout=60)
+        url = _ask(connection, "CreateQueue", QueueName="stays")["QueueUrl"]
+        _ask(connection, "SendMessage", QueueUrl=url, MessageBody="x")
+        connection.close()
+
     def round(self) -> None:
         self._rounds += 1
         topics = [f"churn-{self._rounds}-{number}" for number in range(self._topics)]
