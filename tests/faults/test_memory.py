@@ -150,7 +150,7 @@ def objects() -> Counter[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_memory_does_not_grow_with_what_is_created_and_deleted(tmp_path: Path) -> None:
-    """Forty rounds, in which two kilobytes for each topic that was deleted would be more than is allowed; then a start of
+    """Forty rounds, in which two kilobytes for each deleted topic would be more than is allowed; then a start of
     the same data directory, with the same topics."""
     settings = {"group.initial.rebalance.delay.ms": 0}
     with BrokerProcess(tmp_path / "data", settings=settings) as broker:
