@@ -3,7 +3,7 @@
 Times are milliseconds: durations, or since the epoch where the name ends in `_at_ms`. Every error is a `HeadraceError`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -98,6 +98,17 @@ class Queues(Protocol):
         """Delete messages: none of them is received again. Deleting one twice is fine. `NotInFlight` if it was received
         again since, or is not leased any more, unless `any_receipt` that the message had is accepted."""
         ...
+
+    # The same three for callers without a task. The operation begins with the call, and the answer is a
+    # `PendingResult` where no coroutine is needed.
+
+    def begin_send(self, name: str, messages: Sequence[OutgoingMessage]) -> Awaitable[list[Sent]]: ...
+
+    def begin_receive(self, name: str, options: ReceiveOptions) -> Awaitable[list[Received]]: ...
+
+    def begin_acknowledge(
+        self, name: str, receipts: Sequence[str], *, any_receipt: bool = False
+    ) -> Awaitable[Failures]: ...
 
     async def extend(self, name: str, wanted: Sequence[tuple[str, int]], *, any_receipt: bool = False) -> Failures:
         """Set the visibility timeout from now on of each receipt; 0: available at once. `NotInFlight` if the message is

@@ -1,6 +1,6 @@
 """A queue that this broker leads: the hosted queue, its dead letters, its move tasks and its schedule."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 
 from headrace.model.queue_wire import Counts, Filter, Move, OutgoingMessage, Peeked, Received, Sent
@@ -35,17 +35,17 @@ class LocalQueue:
         await self.move_tasks.stopped()
         await self.host.stopped()
 
-    async def send(self, messages: Sequence[OutgoingMessage]) -> list[Sent]:
-        return await self.hosted.send(messages)
+    def send(self, messages: Sequence[OutgoingMessage]) -> Awaitable[list[Sent]]:
+        return self.hosted.send(messages)
 
     async def send_records(self, records: Sequence[Record]) -> None:
         await self.hosted.send_records(records)
 
-    async def receive(self, options: ReceiveOptions) -> list[Received]:
-        return await self.hosted.receive(options)
+    def receive(self, options: ReceiveOptions) -> Awaitable[list[Received]]:
+        return self.hosted.receive(options)
 
-    async def acknowledge(self, receipts: Sequence[str], *, any_receipt: bool) -> Failures:
-        return await self.hosted.acknowledge(receipts, any_receipt=any_receipt)
+    def acknowledge(self, receipts: Sequence[str], *, any_receipt: bool) -> Awaitable[Failures]:
+        return self.hosted.acknowledge(receipts, any_receipt=any_receipt)
 
     async def extend(self, wanted: Sequence[tuple[str, int]], *, any_receipt: bool) -> Failures:
         return await self.hosted.extend(wanted, any_receipt=any_receipt)

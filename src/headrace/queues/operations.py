@@ -1,6 +1,6 @@
 """The operations of one queue: `local.LocalQueue` does them on its leader, `remote.RemoteQueue` calls the leader."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
 from headrace.model.queue_wire import Counts, Filter, Move, OutgoingMessage, Peeked, Received, Sent
@@ -11,15 +11,15 @@ from headrace.records.reader import Record
 class QueueOperations(Protocol):
     """As in `api.Queues`. `NotLeader` or `NotCoordinator` means that nothing was done."""
 
-    async def send(self, messages: Sequence[OutgoingMessage]) -> list[Sent]: ...
+    def send(self, messages: Sequence[OutgoingMessage]) -> Awaitable[list[Sent]]: ...
 
     async def send_records(self, records: Sequence[Record]) -> None:
         """A page of messages from another queue. It has no effect when it is sent again."""
         ...
 
-    async def receive(self, options: ReceiveOptions) -> list[Received]: ...
+    def receive(self, options: ReceiveOptions) -> Awaitable[list[Received]]: ...
 
-    async def acknowledge(self, receipts: Sequence[str], *, any_receipt: bool) -> Failures: ...
+    def acknowledge(self, receipts: Sequence[str], *, any_receipt: bool) -> Awaitable[Failures]: ...
 
     async def extend(self, wanted: Sequence[tuple[str, int]], *, any_receipt: bool) -> Failures: ...
 

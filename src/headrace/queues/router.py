@@ -5,10 +5,12 @@ further effect. A send whose outcome is unknown is not repeated: its sender deci
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 from headrace.cluster.metadata import Metadata
+from headrace.coordinator.completion import PendingResult, refused
+from headrace.coordinator.result import Result
 from headrace.model.backoff import ExponentialDelay, RetryDelays
 from headrace.model.errors import HeadraceError, NotCoordinator, NotLeader, PeerUnavailable, QueueUnavailable
 from headrace.model.ids import NO_LEADER
@@ -20,6 +22,9 @@ from headrace.replication.peers import Peers
 from headrace.runtime.clock import Clock
 
 T = TypeVar("T")
+
+_MOVED = (NotLeader, NotCoordinator, PeerUnavailable, QueueUnavailable)
+"""Errors while the leader changes, for which an operation may be repeated."""
 
 _PATIENCE_MS = 10_000
 _RETRY_DELAY_S = ExponentialDelay(0.01, 0.25)
@@ -41,24 +46,77 @@ class QueueRouter:
         self._peers = peers
         self._local = local
         self._lanes = WaitingLanes()
+        self._retries: set[asyncio.Task[None]] = set()
 
     async def route(
         self, name: str, operation: Callable[[QueueOperations], Awaitable[T]], *, is_repeatable: bool = True
     ) -> T:
         """Do an operation on the queue's leader. `UnknownQueue`, `QueueUnavailable` after a while, or the operation's
         own error. An operation that is not repeatable fails when its outcome is unknown."""
+        return await self._retried(name, operation, is_repeatable=is_repeatable)
+
+    def begin(
+        self, name: str, operation: Callable[[QueueOperations], Awaitable[T]], *, is_repeatable: bool = True
+    ) -> Awaitable[T]:
+        """Like `route`. What is done on this broker without a coroutine is a `PendingResult` here, too."""
+        try:
+            begun = operation(self._on_leader(self._catalog.topic(name)))
+        except _MOVED as error:
+            begun = refused(error)
+            return self._retried(name, operation, begun, is_repeatable=is_repeatable)
+        if not isinstance(begun, PendingResult):
+            return self._retried(name, operation, begun, is_repeatable=is_repeatable)
+        routed: PendingResult[T] = PendingResult(begun.hurry)
+
+        def settled(result: "Result[T]") -> None:
+            if isinstance(result.error, _MOVED):
+                again = self._retried(name, operation, refused(result.error), is_repeatable=is_repeatable)
+                self._go_on(again, routed)
+            else:
+                routed.resolve(result)
+
+        begun.then(settled)
+        return routed
+
+    def _go_on(self, work: Coroutine[Any, Any, T], routed: PendingResult[T]) -> None:
+        """Resolve a result with that of a coroutine."""
+
+        async def go_on() -> None:
+            try:
+                routed.resolve(Result(await work))
+            except HeadraceError as error:
+                routed.resolve(Result(error=error))
+            except BaseException:
+                routed.resolve(Result(error=QueueUnavailable("the operation was broken off: try again")))
+                raise
+
+        task = asyncio.get_running_loop().create_task(go_on())
+        self._retries.add(task)
+        task.add_done_callback(self._retries.discard)
+
+    async def _retried(
+        self,
+        name: str,
+        operation: Callable[[QueueOperations], Awaitable[T]],
+        begun: Awaitable[T] | None = None,
+        *,
+        is_repeatable: bool,
+    ) -> T:
+        """The result of an operation, which may have begun; it is repeated while the leader changes."""
         deadline_ms = self._clock.monotonic_ms() + _PATIENCE_MS
         delays = RetryDelays(_RETRY_DELAY_S)
         while True:
-            topic = self._catalog.topic(name)
+            if begun is None:
+                topic = self._catalog.topic(name)
             try:
-                return await operation(self._on_leader(topic))
+                return await (operation(self._on_leader(topic)) if begun is None else begun)
             except (NotLeader, NotCoordinator) as error:
                 problem: HeadraceError = error
             except (PeerUnavailable, QueueUnavailable) as error:
                 if not is_repeatable:
                     raise _unavailable(error) from None
                 problem = error
+            begun = None
             if self._clock.monotonic_ms() >= deadline_ms:
                 raise _unavailable(problem) from None
             await asyncio.sleep(delays.next())

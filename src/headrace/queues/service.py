@@ -6,7 +6,7 @@ leadership changes. Share groups have engines of their own on the partitions tha
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from random import Random
 from typing import Any
@@ -223,15 +223,26 @@ class QueueService:
     # -- messages
 
     async def send(self, name: str, messages: Sequence[OutgoingMessage]) -> list[Sent]:
-        _check_count(messages)
-        return await self._router.route(name, lambda queue: queue.send(messages), is_repeatable=False)
+        return await self.begin_send(name, messages)
 
     async def receive(self, name: str, options: ReceiveOptions) -> list[Received]:
-        return await self._router.route(name, lambda queue: queue.receive(options))
+        return await self.begin_receive(name, options)
 
     async def acknowledge(self, name: str, receipts: Sequence[str], *, any_receipt: bool = False) -> Failures:
+        return await self.begin_acknowledge(name, receipts, any_receipt=any_receipt)
+
+    def begin_send(self, name: str, messages: Sequence[OutgoingMessage]) -> Awaitable[list[Sent]]:
+        _check_count(messages)
+        return self._router.begin(name, lambda queue: queue.send(messages), is_repeatable=False)
+
+    def begin_receive(self, name: str, options: ReceiveOptions) -> Awaitable[list[Received]]:
+        return self._router.begin(name, lambda queue: queue.receive(options))
+
+    def begin_acknowledge(
+        self, name: str, receipts: Sequence[str], *, any_receipt: bool = False
+    ) -> Awaitable[Failures]:
         _check_count(receipts)
-        return await self._router.route(name, lambda queue: queue.acknowledge(receipts, any_receipt=any_receipt))
+        return self._router.begin(name, lambda queue: queue.acknowledge(receipts, any_receipt=any_receipt))
 
     async def extend(self, name: str, wanted: Sequence[tuple[str, int]], *, any_receipt: bool = False) -> Failures:
         _check_count(wanted)

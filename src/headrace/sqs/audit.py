@@ -4,7 +4,7 @@ Denials are recorded where permissions are checked (`access.py`). Of signatures 
 has one.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.model.acls import AclOperation
@@ -18,6 +18,8 @@ from headrace.sqs.auth import MECHANISM
 
 if TYPE_CHECKING:
     import msgspec
+
+    Work = Callable[[], Awaitable[msgspec.Struct | None]]
 
 
 class _Recorded(NamedTuple):
@@ -60,18 +62,18 @@ class SqsAudit:
         self._log = log
 
     def watched(
-        self, action: str, request: Any, caller: Callable[[], Caller], work: "Awaitable[msgspec.Struct | None]"
+        self, action: str, request: Any, caller: Callable[[], Caller], work: "Work"
     ) -> "Awaitable[msgspec.Struct | None]":
-        """The work of an action, which records it where the audit log does."""
+        """Begin the work of an action, which records it where the audit log does."""
         recorded = RECORDED.get(action)
         if recorded is None or recorded.kind not in self._log.rules.classes:
-            return work
+            return work()
         if recorded.kind is not AuditClass.ADMIN:
             self._used(recorded.kind, action, request, caller())
-            return work
+            return work()
         sender = caller()
         if not self._log.wants(AuditClass.ADMIN, sender.subject.principal):
-            return work
+            return work()
         return self._changing(action, recorded.operation, request, sender, work)
 
     async def _changing(
@@ -80,17 +82,12 @@ class SqsAudit:
         operation: AclOperation,
         request: Any,
         sender: Caller,
-        work: "Awaitable[msgspec.Struct | None]",
+        work: "Work",
     ) -> "msgspec.Struct | None":
-        try:
-            await self._log.room()
-        except BaseException:
-            if isinstance(work, Coroutine):
-                work.close()
-            raise
+        await self._log.room()
         code = ""
         try:
-            return await work
+            return await work()
         except errors.SqsError as error:
             code = error.code
             raise

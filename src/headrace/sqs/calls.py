@@ -4,10 +4,10 @@ An action gets its request as a class of its own, whichever protocol it came by,
 the action has no result.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -121,6 +121,20 @@ class SqsRequest:
     def sees(self, info: QueueInfo) -> bool:
         """Whether a list may show the queue to the client."""
         return not self.realm.access.is_enforced or self.realm.access.sees(self.caller(), info)
+
+
+class ActionWork(Generic[T]):
+    """The work of an action whose result follows from that of one operation on a queue. It is awaited; or, if the
+    operation is a `PendingResult`, finished in a callback of it."""
+
+    __slots__ = ("begun", "finish")
+
+    def __init__(self, begun: Awaitable[T], finish: Callable[[T], msgspec.Struct | None]) -> None:
+        self.begun = begun
+        self.finish = finish
+
+    def __await__(self) -> Generator[Any, None, msgspec.Struct | None]:
+        return self.finish((yield from self.begun.__await__()))
 
 
 Action = Callable[[SqsRequest, Any], Awaitable[msgspec.Struct | None]]

@@ -8,41 +8,28 @@ Each request is answered by itself, errors in the format of its protocol.
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
 from http import HTTPStatus
 from time import monotonic
 from typing import Any
 
-import msgspec
-
-from headrace.config.address import is_loopback
-from headrace.model.errors import HeadraceError
-from headrace.model.sigv4 import query_pairs
-from headrace.model.unique_ids import new_id
-from headrace.model.users import ANONYMOUS, User, principal_of
+from headrace.model.users import User
 from headrace.observe.request_metrics import ActionMetrics
 from headrace.quotas.queue_rates import QueueRates
-from headrace.security import basic_login
 from headrace.security.login_queue import LoginsBusy
-from headrace.security.subject import NOT_AUTHENTICATED, Subject
-from headrace.sqs import actions, auth, errors, extended, query_answers, wire_json, wire_query
-from headrace.sqs.access import Caller
+from headrace.security.subject import Subject
+from headrace.sqs import actions, errors
 from headrace.sqs.access_keys import AccessKeys
 from headrace.sqs.bodies import BodyBudget, ClientDisconnected, Receive
-from headrace.sqs.calls import Realm, SqsRequest
-from headrace.sqs.errors import SqsError
+from headrace.sqs.calls import Realm
+from headrace.sqs.http_request import Answer, Scope, SqsHttpRequest, WholeExchange
 
-log = logging.getLogger(__name__)
-
-_UNKNOWN_ACTION = "unknown"
-_SEND, _SEND_BATCH = "SendMessage", "SendMessageBatch"
 MOST_BODY_BYTES = 16 * 1024 * 1024
 """A batch of a MiB in its longest encoding, which is also the most that the SDK sends."""
 
 PasswordLogin = Callable[[Subject, str], Awaitable[User | None]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Scope = MutableMapping[str, Any]
 
 __all__ = ["SqsEndpoint", "actions"]
 
@@ -83,9 +70,27 @@ class SqsEndpoint:
                 if not is_permitted():
                     task.cancel()
 
+    def begin(self, exchange: WholeExchange) -> Callable[[], Awaitable[None]] | None:
+        """Answer a request that has arrived in whole, without a task if its action needs none; else the work for one.
+        Its body is in memory until this returns, and no longer: it does not count for `bodies`."""
+        request = SqsHttpRequest(self, exchange.scope, exchange.receive)
+        if request.has_password:
+            return partial(self, exchange.scope, exchange.receive, exchange.send)
+        began_s = 0.0 if self._meter is None else monotonic()
+
+        def answered(answer: Answer) -> None:
+            status, content_type, body, headers = answer
+            lines = b"content-type: %b\r\nx-amzn-requestid: %b\r\n" % (content_type, request.id.encode())
+            for header in headers:
+                lines += b"%b: %b\r\n" % header
+            exchange.respond(status, lines, body)
+            self._count(request, status, began_s)
+
+        return request.begin(exchange, answered)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """An ASGI application for requests over HTTP."""
-        request = _HttpRequest(self, scope, receive)
+        request = SqsHttpRequest(self, scope, receive)
         began_s = 0.0 if self._meter is None else monotonic()
         try:
             answer = await request.answer()
@@ -105,6 +110,9 @@ class SqsEndpoint:
             }
         )
         await send({"type": "http.response.body", "body": body})
+        self._count(request, status, began_s)
+
+    def _count(self, request: SqsHttpRequest, status: int, began_s: float) -> None:
         if self._meter is not None:
             code = request.error or ("Success" if status == HTTPStatus.OK else str(status))
             self._meter.answered(request.action, code, monotonic() - began_s)
@@ -153,200 +161,3 @@ class SqsEndpoint:
             self._waiting.pop(task, None)
             for each in (task, gone):
                 each.cancel()
-
-
-Answer = tuple[int, bytes, bytes, list[tuple[bytes, bytes]]]
-"""Status, content type, body and further headers."""
-
-
-class _HttpRequest:
-    """One HTTP request."""
-
-    __slots__ = (
-        "_endpoint",
-        "_given",
-        "_key_id",
-        "_mechanism",
-        "_principal",
-        "_queue",
-        "_receive",
-        "_scope",
-        "_target",
-        "action",
-        "error",
-        "id",
-    )
-
-    def __init__(self, endpoint: SqsEndpoint, scope: Scope, receive: Receive) -> None:
-        self.id = scope.get("headrace.request_id") or new_id()
-        self._endpoint = endpoint
-        self._scope = scope
-        self._receive = receive
-        self._given: dict[bytes, bytes] = dict(reversed(scope["headers"]))
-        """The first header of each name."""
-        self._target = self._header(b"x-amz-target")
-        self._queue = ""
-        self.action = _UNKNOWN_ACTION
-        """The action, once it is understood."""
-        self.error = ""
-        """The code of the error that it was answered with."""
-        self._principal = ANONYMOUS
-        self._mechanism = NOT_AUTHENTICATED
-        self._key_id = ""
-
-    def _header(self, name: bytes) -> str:
-        return self._given.get(name, b"").decode("latin-1")
-
-    async def answer(self) -> Answer:
-        try:
-            body = await self._endpoint.read(self._receive, self._length())
-        except SqsError as error:
-            # The rest of the body is not read: the connection ends with the answer.
-            status, content_type, text, headers = self._refusal(error)
-            return status, content_type, text, [*headers, (b"connection", b"close")]
-        try:
-            try:
-                sender = await self._logged_in() if self._has_password() else self._sender(body)
-                wanted, work = self._understand(body, sender)
-            finally:
-                self._endpoint.forget(body)
-            del body
-            result = await work
-        except SqsError as error:
-            return self._refusal(error)
-        except HeadraceError as error:
-            answer = errors.sqs_error(error, self._queue)
-            if answer.status == 500:
-                log.error("a request over HTTP has failed: %s", error, exc_info=error)
-            return self._refusal(answer, error)
-        except ClientDisconnected:
-            raise
-        except Exception as error:
-            log.exception("a request over HTTP has failed: %s", error)
-            return self._refusal(errors.internal_failure())
-        return self._result(wanted, result)
-
-    def _length(self) -> int | None:
-        text = self._given.get(b"content-length", b"")
-        return int(text[:18]) if text.isdigit() else None
-
-    def _has_password(self) -> bool:
-        """Whether it is a call of the SDK with a user's password instead of a signature."""
-        return (
-            self._target.startswith(extended.TARGET_PREFIX)
-            and self._header(b"authorization").startswith(("Basic ", "basic "))
-            and self._endpoint.keys.is_required
-        )
-
-    async def _logged_in(self) -> str:
-        """The user whose password the request has."""
-        client, scheme = self._scope.get("client"), self._scope["scheme"]
-        host = client[0] if client else "unknown"
-        if scheme != "https" and not is_loopback(host):
-            raise errors.password_without_tls()
-        user = await self._endpoint.login(Subject(host=host, listener=scheme), self._header(b"authorization"))
-        if user is None:
-            raise errors.wrong_password()
-        self._principal, self._mechanism = principal_of(user.name), basic_login.MECHANISM
-        return user.name
-
-    def _sender(self, body: bytes) -> str:
-        """The user that the request is signed by, or that it names where no signature is required."""
-        endpoint, scope = self._endpoint, self._scope
-        query = query_pairs(scope["query_string"].decode("latin-1")) if scope["query_string"] else []
-        if not endpoint.keys.is_required:
-            return auth.claimed_key_id(self._header(b"authorization"), query) or endpoint.realm.account
-        headers: dict[str, list[str]] = {}
-        for name, value in scope["headers"]:
-            headers.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
-        signed = auth.SignedRequest(scope["method"], scope["raw_path"].decode("latin-1"), query, headers)
-        try:
-            key_id = auth.verify(signed, body, endpoint.keys.secret, endpoint.realm.wall_ms() / 1000)
-        except SqsError as error:
-            claimed = auth.claimed_key_id(self._header(b"authorization"), query)
-            endpoint.realm.audit.refused(self._caller(), claimed, error)
-            raise
-        self._key_id, user = key_id, endpoint.keys.owner(key_id)
-        self._principal, self._mechanism = principal_of(user), auth.MECHANISM
-        return user
-
-    def _caller(self) -> Caller:
-        client, scheme = self._scope.get("client"), self._scope["scheme"]
-        subject = Subject(self._principal, client[0] if client else "unknown", self._mechanism, scheme)
-        return Caller(subject, scheme == "https", self._header(b"user-agent"), self._header(b"referer"))
-
-    # -- by protocol
-
-    def _understand(self, body: bytes, sender: str) -> tuple[str, Awaitable[msgspec.Struct | None]]:
-        """The name of the action, and the coroutine that does it. AccessDenied if the client may not."""
-        trace = self._header(b"x-amzn-trace-id")
-
-        async def unless_gone(what: Awaitable[Any]) -> Any:
-            return await self._endpoint.unless_gone(self._receive, what, lambda: self._is_permitted(call))
-
-        call = SqsRequest(self._endpoint.realm, self._base_url(), sender, self._caller, unless_gone, trace)
-        if self._target.startswith(extended.TARGET_PREFIX):
-            understood = extended.understand(call, self._target, self._header(b"content-type"), body)
-            self.action = understood[0]
-            return understood
-        if self._target:
-            found = wire_json.find(self._target)
-            request = wire_json.read(found, body)
-        else:
-            given = wire_query.fields(self._scope["query_string"], body)
-            found = wire_query.find(given, self._scope["path"])
-            request = wire_query.read(found, given, self._scope["path"])
-        self._queue, self.action = _queue_in(request, call.realm.account), found.name
-        if call.realm.access.is_enforced:
-            call.check(found.name, found.needs, request)
-        self._count(found.name, request, sender)
-        return found.name, call.realm.audit.watched(found.name, request, self._caller, found.run(call, request))
-
-    def _count(self, action: str, request: Any, sender: str) -> None:
-        """RequestThrottled if the queue or the access key has used up its quota."""
-        rates = self._endpoint.rates
-        if rates is None or not rates.is_active:
-            return
-        messages = len(request.Entries or ()) if action == _SEND_BATCH else int(action == _SEND)
-        exceeded = rates.count(self._queue, self._key_id or sender, messages, int(monotonic() * 1000))
-        if exceeded is not None:
-            raise errors.request_throttled(str(exceeded))
-
-    def _is_permitted(self, call: SqsRequest) -> bool:
-        keys = self._endpoint.keys
-        if self._mechanism == basic_login.MECHANISM:
-            is_known = keys.has_user(call.sender)
-        else:
-            is_known = not keys.is_required or keys.secret(self._key_id) is not None
-        return is_known and call.is_permitted()
-
-    def _base_url(self) -> str:
-        host = self._header(b"host")
-        if not host:
-            server = self._scope.get("server") or ("localhost", 80)
-            host = f"{server[0]}:{server[1]}"
-        return f"{self._scope['scheme']}://{host}"
-
-    def _result(self, wanted: str, result: Any) -> Answer:
-        if self._target.startswith(extended.TARGET_PREFIX):
-            content_type = self._header(b"content-type")
-            return 200, extended.content_type(content_type), extended.write(content_type, result), []
-        if self._target:
-            return 200, wire_json.CONTENT_TYPE, wire_json.write(result), []
-        return 200, *query_answers.write(wanted, result, self.id, self._header(b"accept")), []
-
-    def _refusal(self, error: SqsError, cause: HeadraceError | None = None) -> Answer:
-        self.error = error.code
-        if self._target.startswith(extended.TARGET_PREFIX):
-            content_type = self._header(b"content-type")
-            return error.status, extended.content_type(content_type), extended.problem(content_type, error, cause), []
-        if self._target:
-            body, headers = wire_json.write_error(error)
-            return error.status, wire_json.CONTENT_TYPE, body, headers
-        return error.status, *query_answers.write_error(error, self.id, self._header(b"accept")), []
-
-
-def _queue_in(request: Any, account: str) -> str:
-    """The name of the queue, as its action understands it; empty if it names none."""
-    url = getattr(request, "QueueUrl", None)
-    return SqsRequest.name_in(url, account) if url else getattr(request, "QueueName", None) or ""

@@ -3,17 +3,19 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from headrace.coordinator.completion import PendingResult
 from headrace.model import queue_wire as wire
 from headrace.model.acls import AclOperation
 from headrace.model.errors import HeadraceError
 from headrace.queues.api import Failures, QueueEdit, QueueInfo, ReceiveOptions
 from headrace.sqs import attributes, errors
 from headrace.sqs.actions.move_tasks import MOVED_BY, sources_of
-from headrace.sqs.calls import QueueNeed, SqsRequest
+from headrace.sqs.calls import ActionWork, QueueNeed, SqsRequest
 from headrace.sqs.errors import SqsError
 from headrace.sqs.needs import ALL_ORIGINS, CREATE_QUEUE_NAME, DESCRIBE_LISTED, THE_QUEUE, write_to
 
@@ -48,7 +50,7 @@ def understand(call: SqsRequest, target: str, content: str, body: bytes) -> tupl
     found = CALLS[type(request)]
     if call.realm.access.is_enforced:
         call.check(found.action, found.needs, request)
-    return name, call.realm.audit.watched(name, request, call.caller, found.work(call, request))
+    return name, call.realm.audit.watched(name, request, call.caller, partial(found.work, call, request))
 
 
 def write(content: str, answer: Any) -> bytes:
@@ -115,35 +117,37 @@ def _description(info: QueueInfo, counts: wire.Counts | None = None) -> wire.Des
 # -- messages
 
 
-async def _send(call: SqsRequest, asked: wire.Send) -> wire.AllSent:
+def _send(call: SqsRequest, asked: wire.Send) -> Awaitable[Any]:
     _check_count(len(asked.messages))
-    return wire.AllSent(await call.queues.send(asked.queue, asked.messages))
+    return ActionWork(call.queues.begin_send(asked.queue, asked.messages), wire.AllSent)
 
 
-async def _receive(call: SqsRequest, asked: wire.Receive) -> wire.AllReceived:
+def _receive(call: SqsRequest, asked: wire.Receive) -> Awaitable[Any]:
     _check_count(asked.max_messages)
     wait_ms = asked.wait_ms
     if wait_ms is not None and not 0 <= wait_ms <= MOST_WAIT_MS:
         raise errors.invalid_parameter(f"a receive waits 0 to {MOST_WAIT_MS} ms, and not {wait_ms}")
     options = ReceiveOptions(asked.max_messages, wait_ms, asked.visibility_ms, asked.attempt_id)
-    receiving = call.queues.receive(asked.queue, options)
-    messages = await receiving if wait_ms == 0 else await call.unless_gone(receiving) or []
-    return wire.AllReceived(messages)
+    receiving = call.queues.begin_receive(asked.queue, options)
+    # What is resolved without a coroutine does not wait for messages.
+    if wait_ms != 0 and not isinstance(receiving, PendingResult):
+        receiving = call.unless_gone(receiving)
+    return ActionWork(receiving, lambda messages: wire.AllReceived(messages or []))
 
 
-async def _acknowledge(call: SqsRequest, asked: wire.Acknowledge) -> wire.Outcomes:
+def _acknowledge(call: SqsRequest, asked: wire.Acknowledge) -> Awaitable[Any]:
     _check_count(len(asked.receipts))
-    return _outcomes(await call.queues.acknowledge(asked.queue, asked.receipts))
+    return ActionWork(call.queues.begin_acknowledge(asked.queue, asked.receipts), _outcomes)
 
 
-async def _extend(call: SqsRequest, asked: wire.Extend) -> wire.Outcomes:
+def _extend(call: SqsRequest, asked: wire.Extend) -> Awaitable[Any]:
     _check_count(len(asked.wanted))
-    return _outcomes(await call.queues.extend(asked.queue, asked.wanted))
+    return ActionWork(call.queues.extend(asked.queue, asked.wanted), _outcomes)
 
 
-async def _nack(call: SqsRequest, asked: wire.GiveBack) -> wire.Outcomes:
+def _nack(call: SqsRequest, asked: wire.GiveBack) -> Awaitable[Any]:
     _check_count(len(asked.wanted))
-    return _outcomes(await call.queues.nack(asked.queue, asked.wanted))
+    return ActionWork(call.queues.nack(asked.queue, asked.wanted), _outcomes)
 
 
 def _check_count(number: int) -> None:

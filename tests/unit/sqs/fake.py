@@ -177,6 +177,8 @@ class FakeQueues:
                 failures.append(None)
         return failures
 
+    begin_send, begin_receive, begin_acknowledge = send, receive, acknowledge
+
     async def extend(self, name: str, wanted: Sequence[tuple[str, int]], *, any_receipt: bool = False) -> Failures:
         self._fail()
         self.asked.append(("extend", list(wanted)))

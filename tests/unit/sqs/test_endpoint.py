@@ -211,12 +211,12 @@ def test_errors_of_ours(caplog: pytest.LogCaptureFixture) -> None:
             "AWS.SimpleQueueService.PurgeQueueInProgress",
             "Only one PurgeQueue operation on work is allowed every 60 seconds.",
         )
-        caplog.set_level(logging.ERROR, "headrace.sqs.endpoint")
+        caplog.set_level(logging.ERROR, "headrace.sqs.http_request")
         client.queues.failure = StorageFailed("EIO")
         assert (await client.json("ReceiveMessage", QueueUrl=url)).error[:2] == (500, "InternalFailure")
         client.queues.find = None  # type: ignore[assignment]
         assert (await client.query("PurgeQueue", {"QueueUrl": url})).error[:2] == (500, "InternalFailure")
-        lines = [record for record in caplog.records if record.name == "headrace.sqs.endpoint"]
+        lines = [record for record in caplog.records if record.name == "headrace.sqs.http_request"]
         assert [record.getMessage().partition(":")[0] for record in lines] == ["a request over HTTP has failed"] * 2
 
     run(test)

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import partial
 from itertools import chain
 from typing import Any
 from urllib.parse import unquote
@@ -26,8 +27,10 @@ from headrace.app.http.exchange import (
     REQUEST_ID,
     AsgiApp,
     AsgiScope,
+    Begin,
     HttpExchange,
     ResponseState,
+    Work,
 )
 from headrace.model.unique_ids import is_request_id, new_id
 
@@ -49,6 +52,8 @@ class HttpServerState:
 
     app: AsgiApp
     max_connections: int
+    begin: Begin | None = None
+    """The application's own way to answer requests that have arrived in whole, if it has one."""
     date_header: tuple[bytes, bytes] = (b"date", b"")
     connections: "set[HttpServerConnection]" = field(default_factory=set)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -76,6 +81,8 @@ class HttpServerConnection(asyncio.Protocol):
         """The request that the application works on, or answered last."""
         self._newest: HttpExchange | None = None
         """The request that was read last; its body may still be arriving."""
+        self._due: HttpExchange | None = None
+        """The request to begin when what has arrived is parsed."""
         self._waiting: deque[HttpExchange] = deque()
         """Pipelined requests, until the response to `_current` is complete."""
         self._received_s = self._written_s = self._loop.time()
@@ -129,9 +136,12 @@ class HttpServerConnection(asyncio.Protocol):
             self._parse(data)
         except HttpParserError as error:
             self._refuse(str(error.__context__ or error))
-            return
-        if self._reading is _Reading.HEAD and self._head_bytes > MAX_HEAD_BYTES:
-            self._refuse(_HEAD_TOO_LARGE)
+        else:
+            if self._reading is _Reading.HEAD and self._head_bytes > MAX_HEAD_BYTES:
+                self._refuse(_HEAD_TOO_LARGE)
+        if self._due is not None:
+            due, self._due = self._due, None
+            self._begin(due)
 
     def _parse(self, data: bytes) -> None:
         while True:
@@ -198,8 +208,8 @@ class HttpServerConnection(asyncio.Protocol):
             expects_continue=self._expects_continue,
         )
         self._reading = _Reading.BODY
-        if self._current is None or self._current.is_complete:
-            self._start(exchange)
+        if self._current is None or self._current.state is ResponseState.COMPLETE:
+            self._current = self._due = exchange
         else:
             self._waiting.append(exchange)
             self.update_reading()
@@ -254,10 +264,18 @@ class HttpServerConnection(asyncio.Protocol):
 
     # -- exchanges
 
-    def _start(self, exchange: HttpExchange) -> None:
-        self._current = exchange
+    def _begin(self, exchange: HttpExchange) -> None:
+        begin = self._state.begin
+        if begin is None or exchange.has_more_body or self.is_write_paused or self.on_answered is not None:
+            self._run(exchange)
+        elif (work := exchange.begin(begin)) is not None:
+            self._run(exchange, work)
+
+    def _run(self, exchange: HttpExchange, work: Work | None = None) -> None:
+        if work is None:
+            work = partial(self._state.app, exchange.scope, exchange.receive, exchange.send)
         tasks = self._state.tasks
-        task = self._loop.create_task(exchange.run(self._state.app))
+        task = self._loop.create_task(exchange.run(work))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
@@ -287,7 +305,9 @@ class HttpServerConnection(asyncio.Protocol):
         if not self._current.keep_alive:
             self._transport.close()
         elif self._waiting:
-            self._start(self._waiting.popleft())
+            # Not with `begin`: a response that is complete at once would begin the next one, and that one the next.
+            exchange = self._current = self._waiting.popleft()
+            self._run(exchange)
         if self._is_reading_paused:
             self.update_reading()
 

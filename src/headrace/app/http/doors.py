@@ -1,8 +1,9 @@
 """Sends each request over HTTP to its application by the path: queues have all paths that no other one has."""
 
 from collections.abc import Mapping
+from functools import partial
 
-from headrace.app.http.exchange import AsgiApp, AsgiReceive, AsgiScope, AsgiSend
+from headrace.app.http.exchange import AsgiApp, AsgiReceive, AsgiScope, AsgiSend, Begin, HttpExchange, Work
 
 
 class HttpDoors:
@@ -14,6 +15,15 @@ class HttpDoors:
         self._by_prefix = tuple((prefix, f"{prefix}/", app) for prefix, app in by_prefix.items())
         self._default = default
         self._browsers = browsers or default
+
+        self._begin_default: Begin | None = getattr(default, "begin", None)
+
+    def begin(self, exchange: HttpExchange) -> Work | None:
+        """Begin a request that has arrived in whole: most are calls of queues."""
+        scope = exchange.scope
+        if self._begin_default is not None and scope["path"] == "/" and scope["method"] == "POST":
+            return self._begin_default(exchange)
+        return partial(self, scope, exchange.receive, exchange.send)
 
     async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         path = scope["path"]

@@ -6,6 +6,9 @@ The response goes through
 
 and the head is written together with the first body event: a response that is complete by then leaves in one write,
 which is most of the cost of a small response. A connection that is lost ends the exchange in any state.
+
+An application may also have `begin`, for requests that have arrived in whole: it gets the exchange instead of events,
+and answers with `respond`, in one step and without a task. That halves the cost of a small request.
 """
 
 import asyncio
@@ -16,7 +19,7 @@ from enum import Enum, auto
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from headrace.observe.request_mark import mark_task
+from headrace.observe.request_mark import mark_task, thread_mark
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +34,11 @@ AsgiScope = MutableMapping[str, Any]
 AsgiReceive = Callable[[], Awaitable[AsgiEvent]]
 AsgiSend = Callable[[AsgiEvent], Awaitable[None]]
 AsgiApp = Callable[[AsgiScope, AsgiReceive, AsgiSend], Awaitable[None]]
+Work = Callable[[], Awaitable[None]]
+"""The work on a request, to be done in a task."""
+Begin = Callable[["HttpExchange"], Work | None]
+"""Begins the work on a request that has arrived in whole: it calls `HttpExchange.respond` at once or later, or returns
+the work that does."""
 
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -87,6 +95,7 @@ class HttpExchange:
         "has_more_body",
         "is_disconnected",
         "keep_alive",
+        "on_disconnect",
         "request_id",
         "scope",
         "sent_bytes",
@@ -103,6 +112,8 @@ class HttpExchange:
         self.keep_alive = keep_alive
         self.state = ResponseState.WAITING
         self.is_disconnected = False
+        self.on_disconnect: Callable[[], None] | None = None
+        """Called when the client disconnects before the response."""
         self.has_more_body = True
         self.buffered_bytes = 0
         self._connection = connection
@@ -130,8 +141,21 @@ class HttpExchange:
         found = self.scope["client"]
         return f"{found[0]}:{found[1]}" if found else "unknown"
 
-    async def run(self, app: AsgiApp) -> None:
-        """Run the application on this request. Its failure is a 500, or the end of the connection mid-response.
+    def begin(self, begin: Begin) -> Work | None:
+        """Begin the work on this request, which has arrived in whole; what is left of it for `run`, if any."""
+        mark = thread_mark()
+        mark.request = self
+        try:
+            return begin(self)
+        except Exception:
+            log.exception("a request over HTTP failed")
+            self._fail()
+            return None
+        finally:
+            mark.request = None
+
+    async def run(self, work: Work) -> None:
+        """Run the application's work on this request. Its failure is a 500, or the end of the connection mid-response.
 
         An application that does not want to go on with a client raises `ConnectionAbortedError`,
         which ends the connection at once.
@@ -140,19 +164,19 @@ class HttpExchange:
         try:
             on_answered = self._connection.on_answered
             if on_answered is None:
-                await self._run(app)
+                await self._run(work)
                 return
             began_s = time.monotonic()
             try:
-                await self._run(app)
+                await self._run(work)
             finally:
                 on_answered(self, time.monotonic() - began_s)
         finally:
             mark.request = None
 
-    async def _run(self, app: AsgiApp) -> None:
+    async def _run(self, work: Work) -> None:
         try:
-            await app(self.scope, self.receive, self.send)
+            await work()
         except asyncio.CancelledError:
             self._connection.close()
             raise
@@ -184,6 +208,8 @@ class HttpExchange:
 
     def disconnect(self) -> None:
         self.is_disconnected = True
+        if self.on_disconnect is not None and not self.is_complete:
+            self.on_disconnect()
         self._wake()
 
     async def receive(self) -> AsgiEvent:
@@ -198,13 +224,19 @@ class HttpExchange:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             await waiter
-        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        self._body.clear()
-        self.buffered_bytes = 0
+        body = self.take_body()
         self._is_body_delivered = not self.has_more_body
         if self.has_more_body:
             self._connection.update_reading()
         return {"type": "http.request", "body": body, "more_body": self.has_more_body}
+
+    def take_body(self) -> bytes:
+        """The body of a request that has arrived in whole. `receive` then waits until the client disconnects."""
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        self._body.clear()
+        self.buffered_bytes = 0
+        self._is_body_delivered = True
+        return body
 
     def _wake(self) -> None:
         if self._waiters:
@@ -214,6 +246,28 @@ class HttpExchange:
                     waiter.set_result(None)
 
     # -- the response
+
+    def respond(self, status: int, lines: bytes, body: bytes) -> None:
+        """Send a whole response to a request that is no HEAD. `lines` are headers as they are sent, each with the end
+        of its line, and without the length of the body."""
+        if self.is_disconnected:
+            return
+        self._start = {"status": status}
+        self.sent_bytes = len(body)
+        if not self.keep_alive:
+            lines += b"connection: close\r\n"
+        self._connection.write(
+            b"%bdate: %b\r\n%bcontent-length: %d\r\nx-request-id: %b\r\n\r\n%b"
+            % (
+                _STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status,
+                self._connection.date_header()[1],
+                lines,
+                len(body),
+                self.request_id.encode(),
+                body,
+            )
+        )
+        self._complete()
 
     async def send(self, event: AsgiEvent) -> None:
         if self._connection.is_write_paused and not self.is_disconnected:

@@ -32,7 +32,8 @@ class HttpServer:
     """Serves an ASGI application: starlette's router, or any other callable of that interface."""
 
     def __init__(self, settings: BrokerSettings, app: AsgiApp, tls: ssl.SSLContext | None = None) -> None:
-        """With `tls` it serves https."""
+        """With `tls` it serves https. If the application has a method `begin`, requests that have arrived in whole are
+        given to it (see `exchange.Begin`)."""
         self._settings = settings
         self._tls = tls
         self._closed = asyncio.Event()
@@ -40,6 +41,7 @@ class HttpServer:
         self._state = HttpServerState(
             app,
             settings.max_connections,
+            getattr(app, "begin", None),
             on_closed=self._closed.set,
             on_answered=log_access if settings.http_access_log else None,
         )

@@ -16,7 +16,9 @@ from enum import Enum, auto
 from typing import Any, TypeVar
 
 from headrace.config.queue import QueueSettings
+from headrace.coordinator.completion import PendingResult
 from headrace.coordinator.machine import InternalRecord
+from headrace.coordinator.result import Result
 from headrace.coordinator.timers import TimerLoop
 from headrace.model.errors import HeadraceError, QueueUnavailable, StaleQueueLeader
 from headrace.model.invariants import invariant
@@ -32,6 +34,7 @@ from headrace.replication.partition import Partition
 from headrace.runtime.clock import Clock
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 log = logging.getLogger(__name__)
 
@@ -193,11 +196,17 @@ class QueueHost:
 
     # -- operations
 
-    async def decide(self, decision: Callable[[Engine, int], T]) -> T:
-        """The engine's decision, once it is persisted."""
+    def decide(self, decision: Callable[[Engine, int], T], finish: Callable[[T], U]) -> PendingResult[U]:
+        """What `finish` makes of the engine's decision, once that is persisted."""
         decided = self.decide_now(decision)
-        await self._writer.persisted()
-        return decided
+        answer: PendingResult[U] = PendingResult()
+
+        def persisted(result: "Result[None]") -> None:
+            error = result.error
+            answer.resolve(Result(finish(decided)) if error is None else Result(error=error))
+
+        self._writer.persisted().then(persisted)
+        return answer
 
     def decide_now(self, decision: Callable[[Engine, int], T]) -> T:
         """Like `decide`, but the caller must await `persisted` before it answers."""
@@ -211,6 +220,10 @@ class QueueHost:
     async def persisted(self) -> None:
         """Wait until all decisions so far are persisted."""
         await self._writer.persisted()
+
+    def when_persisted(self) -> PendingResult[None]:
+        """Like `persisted`, without a coroutine."""
+        return self._writer.persisted()
 
     def persist_own(self, key: bytes, value: bytes | None) -> None:
         """Persist an entry beside the engine's state with the next write; None removes it."""

@@ -77,13 +77,28 @@ class MessageReader:
         """The messages are not needed any more."""
         self._cache.drop(self._partition.topic_id, offsets)
 
-    async def read(self, offsets: Sequence[int], settings: QueueSettings) -> dict[int, DecodedMessage]:
-        """The messages at these offsets, except those that the log does not have any more."""
-        topic_id = self._partition.topic_id
+    def cached(self, offsets: Iterable[int]) -> dict[int, DecodedMessage] | None:
+        """The messages at these offsets, if all of them are cached."""
+        self._check_cipher()
+        topic_id, get = self._partition.topic_id, self._cache.get
+        found: dict[int, DecodedMessage] = {}
+        for offset in offsets:
+            message = get(topic_id, offset)
+            if message is None:
+                return None
+            found[offset] = message
+        return found
+
+    def _check_cipher(self) -> None:
         if self._partition.log.cipher is not self._cipher:
             # The data keys have changed, and may have been destroyed: what is cached must not outlive them.
             self._cipher = self._partition.log.cipher
-            self._cache.drop_topic(topic_id)
+            self._cache.drop_topic(self._partition.topic_id)
+
+    async def read(self, offsets: Sequence[int], settings: QueueSettings) -> dict[int, DecodedMessage]:
+        """The messages at these offsets, except those that the log does not have any more."""
+        topic_id = self._partition.topic_id
+        self._check_cipher()
         found: dict[int, DecodedMessage] = {}
         missing: list[int] = []
         get = self._cache.get

@@ -5,15 +5,24 @@ which has disconnected meanwhile are returned at once.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from headrace.config.queue import MAX_VISIBILITY_MS
-from headrace.model.errors import HeadraceError, InvalidReceipt, LeaseTooLong, NotInFlight, PurgeInProgress
+from headrace.coordinator.completion import PendingResult, finished
+from headrace.coordinator.result import Result
+from headrace.model.errors import (
+    HeadraceError,
+    InvalidReceipt,
+    LeaseTooLong,
+    NotInFlight,
+    PurgeInProgress,
+    QueueUnavailable,
+)
 from headrace.model.queue_state import OWN_KEYS
 from headrace.model.queue_wire import Counts, Filter, OutgoingMessage, Peeked, Received, Sent
 from headrace.queues.api import Failures, ReceiveOptions
 from headrace.queues.engine.engine import Engine, Lease
-from headrace.queues.host.codec import check_message, peeked, received, record_of
+from headrace.queues.host.codec import DecodedMessage, check_message, peeked, received, record_of
 from headrace.queues.host.filters import MessageMatcher
 from headrace.queues.host.host import QueueHost
 from headrace.queues.host.message_cache import MessageReader
@@ -49,13 +58,18 @@ class HostedQueue:
 
     # -- sending
 
-    async def send(self, messages: Sequence[OutgoingMessage]) -> list[Sent]:
+    def send(self, messages: Sequence[OutgoingMessage]) -> Awaitable[list[Sent]]:
         settings, now_ms = self.host.settings, self.host.now_ms()
         for message in messages:
             check_message(message, settings, now_ms)
-        if settings.is_fifo:
-            await self.host.opened()
-        return await self._sender.send([record_of(message, settings, now_ms) for message in messages])
+        records = [record_of(message, settings, now_ms) for message in messages]
+        if settings.is_fifo and not self.host.has_engine:
+            return self._send_when_opened(records)
+        return self._sender.send(records)
+
+    async def _send_when_opened(self, records: Sequence[Record]) -> list[Sent]:
+        await self.host.opened()
+        return await self._sender.send(records)
 
     async def send_records(self, records: Sequence[Record]) -> None:
         """Append messages that come from another queue."""
@@ -69,30 +83,79 @@ class HostedQueue:
         idle_ms = self.host.settings.idle_delete_ms
         return 0 < idle_ms <= self.host.now_ms() - self._asked_ms
 
-    async def receive(self, options: ReceiveOptions) -> list[Received]:
-        self._asked_ms = self.host.now_ms()
-        await self.host.opened()
-        settings = self.host.settings
-        wait_ms = settings.receive_wait_ms if options.wait_ms is None else min(options.wait_ms, _MAX_WAIT_MS)
+    def receive(self, options: ReceiveOptions) -> Awaitable[list[Received]]:
+        host = self.host
+        self._asked_ms = host.now_ms()
+        wait_ms = self._wait_ms(options)
+        if options.attempt_id is not None or not host.has_engine or not host.engine.has_available:
+            return self._receive(options, wait_ms)
+        # The usual case: messages are there.
+        leases = self._receivers.lease_now(
+            self._count_of(options), min(self._visibility_ms(options), MAX_VISIBILITY_MS)
+        )
+        if not leases:
+            self.host.messages.empty_receives += 1
+            return finished([])
+        found = self.reader.cached(lease.offset for lease in leases)
+        if found is None:
+            return self._delivered(leases, None)
+        messages = self._leased(leases, found)
+
+        def abandon() -> None:
+            self._receivers.undo(leases)
+            answer.resolve(Result(error=QueueUnavailable("the receiver is gone")))
+
+        answer: PendingResult[list[Received]] = PendingResult(abandon)
+
+        def persisted(result: "Result[None]") -> None:
+            if answer.done:
+                return
+            if result.error is not None:
+                self._receivers.undo(leases)
+                answer.resolve(Result(error=result.error))
+                return
+            delivered = self._bounded(messages)
+            self._count(delivered)
+            answer.resolve(Result(delivered))
+
+        host.when_persisted().then(persisted)
+        return answer
+
+    def _wait_ms(self, options: ReceiveOptions) -> int:
+        wait_ms = options.wait_ms
+        return self.host.settings.receive_wait_ms if wait_ms is None else min(wait_ms, _MAX_WAIT_MS)
+
+    def _visibility_ms(self, options: ReceiveOptions) -> int:
         visibility_ms = options.visibility_ms
-        if visibility_ms is None:
-            visibility_ms = settings.visibility_timeout_ms
-        count = max(1, min(options.max_messages, MOST_MESSAGES))
+        return self.host.settings.visibility_timeout_ms if visibility_ms is None else visibility_ms
+
+    @staticmethod
+    def _count_of(options: ReceiveOptions) -> int:
+        return max(1, min(options.max_messages, MOST_MESSAGES))
+
+    async def _receive(self, options: ReceiveOptions, wait_ms: int) -> list[Received]:
+        await self.host.opened()
+        visibility_ms = self._visibility_ms(options)
         leases = self._same_attempt(options.attempt_id, visibility_ms)
         if not leases:
             if not self.host.engine.has_available:
                 await self.host.log.caught_up()
+            count = self._count_of(options)
             leases = await self._receivers.lease(count, min(visibility_ms, MAX_VISIBILITY_MS), wait_ms)
         if not leases:
             self.host.messages.empty_receives += 1
             return []
+        return await self._delivered(leases, options.attempt_id)
+
+    async def _delivered(self, leases: Sequence[Lease], attempt_id: str | None) -> list[Received]:
+        """Read leased messages; the answer once the leases are persisted."""
         try:
             messages = await self._read(leases)
             await self.host.persisted()
         except BaseException:
             self._receivers.undo(leases)
             raise
-        self._remember_attempt(options.attempt_id, leases)
+        self._remember_attempt(attempt_id, leases)
         delivered = self._bounded(messages)
         self._count(delivered)
         return delivered
@@ -123,6 +186,9 @@ class HostedQueue:
             # The log has lost some, by DeleteRecords or its own retention: they can never be received.
             gone = [(lease.offset, lease.attempt) for lease in leases if lease.offset not in found]
             self.host.decide_now(lambda engine, now_ms: engine.acknowledge(gone, now_ms))
+        return self._leased(leases, found)
+
+    def _leased(self, leases: Sequence[Lease], found: Mapping[int, DecodedMessage]) -> list[Received]:
         receipt_for = self._receipts.write
         return [
             received(
@@ -172,8 +238,9 @@ class HostedQueue:
 
     # -- messages in flight
 
-    async def acknowledge(self, receipts: Sequence[str], *, any_receipt: bool = False) -> Failures:
-        await self.host.opened()
+    def acknowledge(self, receipts: Sequence[str], *, any_receipt: bool = False) -> Awaitable[Failures]:
+        if not self.host.has_engine:
+            return self._acknowledge_when_opened(receipts, any_receipt=any_receipt)
         failures: Failures = [None] * len(receipts)
         leases: dict[int, Receipt] = {}
         for at, text in enumerate(receipts):
@@ -182,15 +249,23 @@ class HostedQueue:
             except InvalidReceipt as error:
                 failures[at] = error
         wanted = list(leases.values())
-        outcomes = await self.host.decide(
-            lambda engine, now_ms: engine.acknowledge(wanted, now_ms, any_attempt=any_receipt)
-        )
-        self.reader.drop(lease.offset for lease in wanted)
-        for at, outcome in zip(leases, outcomes, strict=True):
-            if outcome is not None:
-                failures[at] = outcome
-        self.host.messages.deleted += failures.count(None)
-        return failures
+
+        def decide(engine: Engine, now_ms: int) -> list[NotInFlight | None]:
+            return engine.acknowledge(wanted, now_ms, any_attempt=any_receipt)
+
+        def finish(outcomes: list[NotInFlight | None]) -> Failures:
+            self.reader.drop(lease.offset for lease in wanted)
+            for at, outcome in zip(leases, outcomes, strict=True):
+                if outcome is not None:
+                    failures[at] = outcome
+            self.host.messages.deleted += failures.count(None)
+            return failures
+
+        return self.host.decide(decide, finish)
+
+    async def _acknowledge_when_opened(self, receipts: Sequence[str], *, any_receipt: bool) -> Failures:
+        await self.host.opened()
+        return await self.acknowledge(receipts, any_receipt=any_receipt)
 
     async def extend(self, wanted: Sequence[tuple[str, int]], *, any_receipt: bool = False) -> Failures:
         def extend(engine: Engine, at: int, receipt: Receipt, now_ms: int) -> None:
@@ -224,7 +299,7 @@ class HostedQueue:
                     failures[at] = error
             return failures
 
-        return await self.host.decide(decide)
+        return await self.host.decide(decide, lambda failures: failures)
 
     # -- reading
 

@@ -34,16 +34,20 @@ class Receivers:
         host.on_change.append(self._wake)
         host.on_close.append(self._fail_waiting)
 
+    def lease_now(self, max_messages: int, visibility_ms: int) -> Sequence[Lease]:
+        """Like `lease`, without waiting."""
+        return self._host.decide_now(lambda engine, now_ms: engine.receive(max_messages, now_ms, visibility_ms))
+
     async def lease(self, max_messages: int, visibility_ms: int, wait_ms: int) -> Sequence[Lease]:
         """Lease messages, as soon as there are any; none if none came in time. The caller must await `host.persisted`
         before it answers. `TooManyInFlight` only for a receive that does not wait."""
         try:
-            leases = self._host.decide_now(lambda engine, now_ms: engine.receive(max_messages, now_ms, visibility_ms))
+            leases = self.lease_now(max_messages, visibility_ms)
         except TooManyInFlight:
             # A receive that may wait waits until messages are deleted: refused, it would only be repeated.
             if wait_ms <= 0:
                 raise
-            leases = []
+            leases = ()
         if leases or wait_ms <= 0:
             return leases
         if len(self._waiting) >= WAITING_MAX:

@@ -5,10 +5,12 @@ indexed: the next receive finds it, and the answer to a duplicate names the firs
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import NamedTuple
 
 from headrace.config.queue import QueueSettings
+from headrace.coordinator.completion import PendingResult, finished, refused
+from headrace.coordinator.result import Result
 from headrace.model.errors import (
     BacklogBlocked,
     DiskFull,
@@ -51,6 +53,13 @@ class SendBudget:
         self._room = asyncio.Event()
         self._room.set()
 
+    def take_now(self, size_bytes: int) -> bool:
+        """Whether there was room without waiting."""
+        if self._is_full(size_bytes):
+            return False
+        self._used_bytes += size_bytes
+        return True
+
     async def take(self, size_bytes: int) -> None:
         """`QueueUnavailable` if there is no room for too long."""
         if self._is_full(size_bytes):
@@ -84,7 +93,7 @@ class SendBudget:
 class _Sending(NamedTuple):
     records: Sequence[Record]
     size_bytes: int
-    done: "asyncio.Future[list[Sent]]"
+    done: PendingResult[list[Sent]]
 
 
 class MessageSender:
@@ -94,20 +103,38 @@ class MessageSender:
         self._waiting: list[_Sending] = []
         self._is_due = False
 
-    async def send(self, records: Sequence[Record], *, is_moved: bool = False) -> list[Sent]:
+    def send(self, records: Sequence[Record], *, is_moved: bool = False) -> Awaitable[list[Sent]]:
         """All of them or none, in this order, of at most a batch's size. `NotLeader` means that nothing was written.
 
         Messages that are moved from another queue are neither slowed nor refused because the disk is nearly full.
         """
         if not records:
-            return []
+            return finished([])
         size_bytes = sum(map(_size_bytes, records))
         most_bytes = self._host.partition.settings.max_message_bytes
         if size_bytes > most_bytes:
             raise InvalidMessage(f"messages of {size_bytes} bytes are too large to be sent at once: send several times")
-        disk = self._host.context.disk
+        disk, partition = self._host.context.disk, self._host.partition
         if disk.is_refusing and not is_moved:
             raise DiskFull(NEARLY_FULL)
+        is_bound = partition.backlog is not None or partition.stored is not None or disk.is_slowing
+        if not is_bound and self._budget.take_now(size_bytes):
+            return self._sent_unbound(records, size_bytes)
+        return self._send_within_bounds(records, size_bytes, is_moved=is_moved)
+
+    def _sent_unbound(self, records: Sequence[Record], size_bytes: int) -> PendingResult[list[Sent]]:
+        """Send to a queue without bounds; its bytes are taken from the budget."""
+        answer: PendingResult[list[Sent]] = PendingResult()
+
+        def settled(result: "Result[list[Sent]]") -> None:
+            self._budget.release(size_bytes)
+            answer.resolve(result)
+
+        self._sent(records, size_bytes).then(settled)
+        return answer
+
+    async def _send_within_bounds(self, records: Sequence[Record], size_bytes: int, *, is_moved: bool) -> list[Sent]:
+        disk = self._host.context.disk
         if self._refusal(len(records), size_bytes) is not None and (stored := self._stored(records)) is not None:
             return stored
         await self._budget.take(size_bytes)
@@ -164,16 +191,19 @@ class MessageSender:
                 if not may_wait:
                     raise
 
-    async def _sent(self, records: Sequence[Record], size_bytes: int) -> list[Sent]:
+    def _sent(self, records: Sequence[Record], size_bytes: int) -> PendingResult[list[Sent]]:
         partition = self._host.partition
         if not partition.is_writable:
-            partition.check_writable()
-        done: asyncio.Future[list[Sent]] = asyncio.get_running_loop().create_future()
+            try:
+                partition.check_writable()
+            except HeadraceError as error:
+                return refused(error)
+        done: PendingResult[list[Sent]] = PendingResult()
         self._waiting.append(_Sending(records, size_bytes, done))
         if not self._is_due:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._append_all)
-        return await done
+        return done
 
     def _append_all(self) -> None:
         self._is_due = False
@@ -183,8 +213,6 @@ class MessageSender:
         partition = self._host.partition
         is_bound = partition.backlog is not None or partition.stored is not None
         for sending in waiting:
-            if sending.done.done():
-                continue
             if is_bound:
                 refusal = self._refusal(count + len(sending.records), size_bytes + sending.size_bytes)
                 if refusal is not None and part:
@@ -278,16 +306,14 @@ def _answer(
     at = 0
     for records, _, done in sendings:
         end = at + len(records)
-        if not done.done():
-            done.set_result(sent[at:end])
+        done.resolve(Result(sent[at:end]))
         at = end
 
 
 def _fail(sendings: Sequence[_Sending], error: HeadraceError) -> None:
     for sending in sendings:
-        if not sending.done.done():
-            # Each gets its own error, because an error has the traceback of where it was raised.
-            sending.done.set_exception(type(error)(str(error)))
+        # Each gets its own error, because an error has the traceback of where it was raised.
+        sending.done.resolve(Result(error=type(error)(str(error))))
 
 
 def _unknown(error: BaseException) -> HeadraceError:

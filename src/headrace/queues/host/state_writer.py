@@ -13,7 +13,9 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
+from headrace.coordinator.completion import PendingResult, refused
 from headrace.coordinator.machine import InternalRecord
+from headrace.coordinator.result import Result
 from headrace.model.backoff import ExponentialDelay, RetryDelays
 from headrace.model.errors import HeadraceError, QueueUnavailable, StaleQueueLeader
 from headrace.model.invariants import invariant
@@ -29,6 +31,7 @@ _WAITING_MAX = 20_000
 _RETRY_DELAY_S = ExponentialDelay(0.02, 1.0)
 _PART_ENTRIES = 10_000
 _PART_BYTES = 1024 * 1024
+_PERSISTED: Result[None] = Result()
 
 
 class StateWriter:
@@ -53,8 +56,8 @@ class StateWriter:
         self._written = written
         self._lost = lost
         self._term = -1
-        self._waiting: list[asyncio.Future[None]] = []
-        self._writing: list[asyncio.Future[None]] = []
+        self._waiting: list[PendingResult[None]] = []
+        self._writing: list[PendingResult[None]] = []
         """Callers that wait for the current write."""
         self._task: asyncio.Task[None] | None = None
         self._failing_since_ms: float | None = None
@@ -96,23 +99,29 @@ class StateWriter:
         if self._closed is None and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._run())
 
-    async def persisted(self) -> None:
-        """Wait until everything that the engine has decided so far is committed."""
-        if self._closed is not None:
-            raise self._closed
-        self.check()
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    def persisted(self) -> PendingResult[None]:
+        """Resolved when everything that the engine has decided so far is committed."""
+        refusal = self._closed or self._refusal()
+        if refusal is not None:
+            return refused(refusal)
+        done: PendingResult[None] = PendingResult()
         self._waiting.append(done)
         self.touch()
-        await done
+        return done
 
     def check(self) -> None:
         """`QueueUnavailable` if changes cannot be persisted now."""
+        refusal = self._refusal()
+        if refusal is not None:
+            raise refusal
+
+    def _refusal(self) -> QueueUnavailable | None:
         since_ms = self._failing_since_ms
         if since_ms is not None and self._clock.monotonic_ms() - since_ms > _PATIENCE_S * 1000:
-            raise QueueUnavailable("the state of the queue cannot be written now: try again")
+            return QueueUnavailable("the state of the queue cannot be written now: try again")
         if len(self._waiting) >= _WAITING_MAX:
-            raise QueueUnavailable("the queue is overloaded: try again")
+            return QueueUnavailable("the queue is overloaded: try again")
+        return None
 
     async def _run(self) -> None:
         while True:
@@ -137,8 +146,7 @@ class StateWriter:
                 self._written()
             invariant(self._closed is None, 42, "a queue that is closed answers nothing as persisted")
             for done in waiting:
-                if not done.done():
-                    done.set_result(None)
+                done.resolve(_PERSISTED)
             if not self._waiting and not entries:
                 return
 
@@ -185,9 +193,8 @@ class StateWriter:
     def _fail_waiting(self, why: HeadraceError) -> None:
         waiting, self._waiting, self._writing = [*self._writing, *self._waiting], [], []
         for done in waiting:
-            if not done.done():
-                # Each gets its own error, because an error has the traceback of where it was raised.
-                done.set_exception(type(why)(str(why)))
+            # Each gets its own error, because an error has the traceback of where it was raised.
+            done.resolve(Result(error=type(why)(str(why))))
 
 
 def parts_of(entries: Sequence[InternalRecord]) -> Iterator[Sequence[InternalRecord]]:

@@ -7,15 +7,16 @@
 - A client that disconnects while it waits leases nothing, so that no message stays invisible for nothing.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 
 import msgspec
 
+from headrace.coordinator.completion import PendingResult
 from headrace.model.queued import is_dead_letter, read_origin, receives_before
 from headrace.queues.api import QueueInfo, Received, ReceiveOptions
 from headrace.sqs import contents, errors
 from headrace.sqs.actions.send_message import sequence_number
-from headrace.sqs.calls import SqsRequest, action, invalid_id, is_plain_id, within, within_bounds
+from headrace.sqs.calls import ActionWork, SqsRequest, action, invalid_id, is_plain_id, within, within_bounds
 from headrace.sqs.contents import MessageAttributeValue
 from headrace.sqs.needs import READ_QUEUE
 
@@ -66,7 +67,7 @@ class ReceiveMessageResult(msgspec.Struct, omit_defaults=True):
 
 
 @action(ReceiveMessage, needs=(READ_QUEUE,))
-async def receive_message(call: SqsRequest, request: ReceiveMessage) -> ReceiveMessageResult:
+def receive_message(call: SqsRequest, request: ReceiveMessage) -> Awaitable[msgspec.Struct | None]:
     info = call.find(request.QueueUrl)
     names = {*(request.AttributeNames or ()), *(request.MessageSystemAttributeNames or ())}
     for name in names:
@@ -84,15 +85,16 @@ async def receive_message(call: SqsRequest, request: ReceiveMessage) -> ReceiveM
         visibility_ms=None if visibility_s is None else visibility_s * 1000,
         attempt_id=attempt_id,
     )
-    received = await _received(call, info, options)
     asked_for = request.MessageAttributeNames or ()
-    return ReceiveMessageResult([_message(call, info, one, names, asked_for) for one in received] or None)
 
+    def result(received: Sequence[Received] | None) -> ReceiveMessageResult:
+        return ReceiveMessageResult([_message(call, info, one, names, asked_for) for one in received or ()] or None)
 
-async def _received(call: SqsRequest, info: QueueInfo, options: ReceiveOptions) -> Sequence[Received]:
-    wait_ms = info.settings.receive_wait_ms if options.wait_ms is None else options.wait_ms
-    receiving = call.queues.receive(info.name, options)
-    return await call.unless_gone(receiving) or () if wait_ms else await receiving
+    receiving = call.queues.begin_receive(info.name, options)
+    # What is resolved without a coroutine does not wait for messages.
+    if not isinstance(receiving, PendingResult) and (info.settings.receive_wait_ms if wait_s is None else wait_s):
+        receiving = call.unless_gone(receiving)
+    return ActionWork(receiving, result)
 
 
 def _message(

@@ -9,15 +9,17 @@
 - The HTTP header `X-Amzn-Trace-Id` is the trace header of messages that have none of their own.
 """
 
+from collections.abc import Awaitable, Sequence
 from hashlib import sha256
 
 import msgspec
 
+from headrace.coordinator.completion import finished
 from headrace.model.unique_ids import new_id
 from headrace.queues.api import OutgoingMessage, QueueInfo, Sent
 from headrace.sqs import contents, errors
 from headrace.sqs.actions.batches import BatchResultErrorEntry, checked, failed
-from headrace.sqs.calls import SqsRequest, action, invalid_id, is_plain_id
+from headrace.sqs.calls import ActionWork, SqsRequest, action, invalid_id, is_plain_id
 from headrace.sqs.contents import MessageAttributeValue
 from headrace.sqs.errors import SqsError
 from headrace.sqs.needs import WRITE_QUEUE
@@ -44,11 +46,14 @@ class SendMessageResult(msgspec.Struct, omit_defaults=True):
 
 
 @action(SendMessage, needs=(WRITE_QUEUE,))
-async def send_message(call: SqsRequest, request: SendMessage) -> SendMessageResult:
+def send_message(call: SqsRequest, request: SendMessage) -> Awaitable[msgspec.Struct | None]:
     info = call.find(request.QueueUrl)
     message = _outgoing(call, info, request)
-    (sent,) = await call.queues.send(info.name, (message,))
-    return SendMessageResult(*_result_fields(info, request, message, sent))
+
+    def result(sent: Sequence[Sent]) -> SendMessageResult:
+        return SendMessageResult(*_result_fields(info, request, message, sent[0]))
+
+    return ActionWork(call.queues.begin_send(info.name, (message,)), result)
 
 
 class SendMessageBatchRequestEntry(msgspec.Struct):
@@ -81,7 +86,7 @@ class SendMessageBatchResult(msgspec.Struct, omit_defaults=True):
 
 
 @action(SendMessageBatch, needs=(WRITE_QUEUE,))
-async def send_message_batch(call: SqsRequest, request: SendMessageBatch) -> SendMessageBatchResult:
+def send_message_batch(call: SqsRequest, request: SendMessageBatch) -> Awaitable[msgspec.Struct | None]:
     info = call.find(request.QueueUrl)
     entries = checked(request.Entries, "SendMessage")
     total_bytes = sum(_size(entry) for _, entry in entries)
@@ -103,12 +108,17 @@ async def send_message_batch(call: SqsRequest, request: SendMessageBatch) -> Sen
             if info.settings.is_fifo:
                 raise _of_all(error) from None
             refused.append(failed(entry_id, error))
-    sent = await call.queues.send(info.name, [message for _, _, message in ready]) if ready else []
-    done = [
-        SendMessageBatchResultEntry(entry_id, *_result_fields(info, entry, message, one))
-        for (entry_id, entry, message), one in zip(ready, sent, strict=True)
-    ]
-    return SendMessageBatchResult(done or None, refused or None)
+
+    def result(sent: Sequence[Sent]) -> SendMessageBatchResult:
+        done = [
+            SendMessageBatchResultEntry(entry_id, *_result_fields(info, entry, message, one))
+            for (entry_id, entry, message), one in zip(ready, sent, strict=True)
+        ]
+        return SendMessageBatchResult(done or None, refused or None)
+
+    if not ready:
+        return ActionWork(finished([]), result)
+    return ActionWork(call.queues.begin_send(info.name, [message for _, _, message in ready]), result)
 
 
 Request = SendMessage | SendMessageBatchRequestEntry
