@@ -105,6 +105,7 @@ class QueueHost:
         self._opened: asyncio.Future[None] | None = None
         self._why_closed: HeadraceError | None = None
         self._rests_until_ms = 0.0
+        self._is_arm_due = False
         self._start_taken = 0
         self._start_persisted = 0
         self._saving: asyncio.TimerHandle | None = None
@@ -347,9 +348,13 @@ class QueueHost:
     def _changed(self) -> None:
         for tell in self.on_change:
             tell()
-        self._arm()
+        if not self._is_arm_due:
+            # Once for all decisions of a turn.
+            self._is_arm_due = True
+            asyncio.get_running_loop().call_soon(self._arm)
 
     def _arm(self) -> None:
+        self._is_arm_due = False
         engine = self._engine
         if engine is None or self.state is not HostState.OPEN:
             return

@@ -16,7 +16,6 @@ from headrace.model.errors import (
     LeaseTooLong,
     NotInFlight,
     PurgeInProgress,
-    QueueUnavailable,
 )
 from headrace.model.queue_state import OWN_KEYS
 from headrace.model.queue_wire import Counts, Filter, OutgoingMessage, Peeked, Received, Sent
@@ -103,7 +102,7 @@ class HostedQueue:
 
         def abandon() -> None:
             self._receivers.undo(leases)
-            answer.resolve(Result(error=QueueUnavailable("the receiver is gone")))
+            answer.resolve(Result([]))
 
         answer: PendingResult[list[Received]] = PendingResult(abandon)
 
