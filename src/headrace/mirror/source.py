@@ -41,6 +41,8 @@ MAX_SOURCE_GROUPS = 50_000
 """Consumer groups whose offsets are copied over a link."""
 CALL_TIMEOUT_S = 10.0
 REFRESH_AT_MOST_EVERY_S = 1.0
+_LEADERS_TIMEOUT_S = 2.0
+"""For each broker that is asked who leads; the others count without it."""
 _REFRESH_TIMEOUT_S = 60.0
 """For the first answer of all brokers of the source, of which some may never answer."""
 _LANE = "link"
@@ -144,6 +146,25 @@ class SourceCluster:
             self._take_metadata(answer)
             self._answered_at_s = loop.time()
 
+    async def newest_leaders(self, name: str) -> tuple[SourcePartition, ...]:
+        """The leaders of a topic, each by the highest leader epoch that a broker knows; () if no broker answers.
+
+        One broker alone may hear of an election seconds late, and it may be the leader that was deposed. A leader that
+        acknowledges records knows its epoch, so it is found here if it answers.
+        """
+        answers = await asyncio.gather(*(self._topic_as_seen_by(broker_id, name) for broker_id in self._brokers()))
+        seen = [partitions for partitions in answers if partitions]
+        return tuple(max(each, key=lambda known: known.leader_epoch) for each in zip(*seen, strict=False))
+
+    async def _topic_as_seen_by(self, broker_id: BrokerId, name: str) -> tuple[SourcePartition, ...]:
+        """The partitions of a topic as a broker knows them; () if it does not answer, or does not know the topic."""
+        try:
+            answer = await self._call(broker_id, _metadata_request(name), timeout_s=_LEADERS_TIMEOUT_S)
+        except SourceUnavailable:
+            return ()
+        found = [topic for topic in map(_topic, answer.topics) if topic is not None and topic.name == name]
+        return found[0].partitions if found else ()
+
     async def settings_of(self, names: Sequence[str]) -> dict[str, SourceSettings]:
         """The settings of these topics; one that was deleted, or may not be described, is left out."""
         found: dict[str, SourceSettings] = {}
@@ -238,10 +259,16 @@ class SourceCluster:
             return answer
         raise failure
 
-    async def _call(self, broker_id: BrokerId, request: Any, max_answer_bytes: int = MAX_SOURCE_ANSWER_BYTES) -> Any:
+    async def _call(
+        self,
+        broker_id: BrokerId,
+        request: Any,
+        max_answer_bytes: int = MAX_SOURCE_ANSWER_BYTES,
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> Any:
         try:
             return await self.peers.call(
-                broker_id, request, lane=_LANE, timeout_s=CALL_TIMEOUT_S, max_answer_bytes=max_answer_bytes
+                broker_id, request, lane=_LANE, timeout_s=timeout_s, max_answer_bytes=max_answer_bytes
             )
         except ApiNotServed as error:
             raise SourceLacksApi(f"the source cluster of the link {self.link.name}: {error}") from None
@@ -256,10 +283,13 @@ def _bootstrap_brokers(addresses: Iterable[str]) -> Iterator[tuple[BrokerId, Bro
         yield broker_id, BrokerInfo(broker_id, Endpoint(host.strip("[]"), int(port)))
 
 
-def _metadata_request() -> Any:
+def _metadata_request(topic: str | None = None) -> Any:
+    """About one topic, or all."""
+    schema = request_schema(_METADATA, _METADATA_VERSION)
+    topics: tuple[Any, ...] = (make(schema.MetadataRequestTopic, topic_id=None, name=topic),)
     return make(
-        request_schema(_METADATA, _METADATA_VERSION).MetadataRequest,
-        topics=None,
+        schema.MetadataRequest,
+        topics=None if topic is None else topics,
         allow_auto_topic_creation=False,
         include_topic_authorized_operations=False,
     )

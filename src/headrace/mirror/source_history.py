@@ -31,9 +31,9 @@ class SourceHistory:
         self._topic = topic
         self._index = index
 
-    async def committed_end(self) -> int:
+    async def committed_end(self, leader: SourcePartition) -> int:
         """The high watermark. A leader that was just elected, and does not know it yet, does not answer."""
-        return await self._offset(self._leader(), _LATEST)
+        return await self._offset(leader, _LATEST)
 
     async def parting(self, partition: Partition, promoted_epoch: int, end: int) -> int:
         """The offset up to which a partition here, which ends at `end`, has the history of the source.
@@ -109,12 +109,16 @@ async def behind_source(source: SourceCluster, topic: str, ends: Mapping[int, in
     """Why a mirror with these ends of its partitions may lack something that the source has committed; empty if it has
     everything.
 
-    Fetches do not tell: a leader that was just elected answers them with the high watermark that it knew as a follower.
+    Fetches do not tell: a leader that was just elected answers them with the high watermark that it knew as a follower,
+    and one that was deposed, and has not heard of it, with the end that it knew.
     """
     try:
         await source.refresh()
+        leaders = await source.newest_leaders(topic)
         for index, end in ends.items():
-            if (there := await SourceHistory(source, topic, index).committed_end()) > end:
+            if index >= len(leaders) or leaders[index].leader == NO_LEADER:
+                return f"no broker of the source leads partition {index}"
+            if (there := await SourceHistory(source, topic, index).committed_end(leaders[index])) > end:
                 return f"partition {index} ends at {there} at the source, and here at {end}"
     except SourceUnavailable as error:
         return str(error)

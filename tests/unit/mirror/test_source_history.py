@@ -38,6 +38,9 @@ class NewSource:
     async def refresh(self) -> None:
         pass
 
+    async def newest_leaders(self, name: str) -> tuple[SourcePartition, ...]:
+        return self.topics[name].partitions
+
     async def call(self, broker_id: int, request: Any, *, lane: str, timeout_s: float) -> Any:
         part = request.topics[0].partitions[0]
         error = ErrorCode.none if part.current_leader_epoch == self._epoch else ErrorCode.fenced_leader_epoch
@@ -107,3 +110,5 @@ def test_a_leader_that_does_not_know_what_is_committed_does_not_say_that_all_is_
     assert why(59) == "partition 0 ends at 60 at the source, and here at 59"
     source.knows_committed = False
     assert "offset_not_available" in why(60)
+    source.leader = NO_LEADER
+    assert why(60) == "no broker of the source leads partition 0"
