@@ -195,6 +195,10 @@ class Reversals:
         if parting.is_complete:
             return
         parting = self._resumed(mirror, parting)
+        if parting.is_complete:
+            # Only the note of it failed.
+            await self._save_progress(mirror, parting, partition)
+            return
         target = await self.topics.ensure(topic)
         transactions = await self._transactions(partition, parting.offset, parting.end)
         unsaved_bytes = 0
@@ -210,9 +214,12 @@ class Reversals:
             parting = chunk.parting
             self._unsaved[topic.topic_id, partition.index] = mirror.reversed_ms, parting
             if parting.is_complete or unsaved_bytes >= _SAVE_EVERY_BYTES:
-                await self._save(mirror, parting, is_current=lambda: partition.is_leader)
-                self._unsaved.pop((topic.topic_id, partition.index), None)
+                await self._save_progress(mirror, parting, partition)
                 unsaved_bytes = 0
+
+    async def _save_progress(self, mirror: Mirror, parting: Parting, partition: Partition) -> None:
+        await self._save(mirror, parting, is_current=lambda: partition.is_leader)
+        self._unsaved.pop((mirror.topic_id, partition.index), None)
 
     def _reversing(self, topic_id: UUID) -> Mirror:
         mirror = self._metadata.image.mirrors.get(topic_id)
