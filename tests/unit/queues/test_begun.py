@@ -8,7 +8,7 @@ import pytest
 
 from headrace.coordinator.completion import PendingResult
 from headrace.coordinator.machine import InternalRecord
-from headrace.model.errors import NotLeader
+from headrace.model.errors import NotLeader, TooManyInFlight
 from headrace.queues.api import OutgoingMessage, ReceiveOptions
 from tests.unit.queues.brokers import QueueBroker
 
@@ -80,5 +80,20 @@ def test_an_operation_that_found_no_leader_is_repeated(broker: QueueBroker) -> N
         local = next(each for each in broker.queues.hosted() if each.hosted.name == name)
         local.host.close(NotLeader("another broker leads"))
         assert [sent.id for sent in await sending] == ["two"]
+
+    broker.run(run())
+
+
+def test_a_receive_that_may_wait_waits_while_too_many_are_in_flight(broker: QueueBroker) -> None:
+    name = broker.create(max_in_flight="1")
+    broker.send(name, "1", "2")
+
+    async def run() -> None:
+        (first,) = await broker.queues.receive(name, ReceiveOptions(1))
+        with pytest.raises(TooManyInFlight):
+            await broker.queues.receive(name, ReceiveOptions(1))
+        waiting = asyncio.ensure_future(broker.queues.begin_receive(name, ReceiveOptions(1, 20_000)))
+        assert await broker.queues.acknowledge(name, [first.receipt]) == [None]
+        assert [message.body for message in await waiting] == [b"2"]
 
     broker.run(run())

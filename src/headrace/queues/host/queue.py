@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from headrace.config.queue import MAX_VISIBILITY_MS
-from headrace.coordinator.completion import PendingResult, finished
+from headrace.coordinator.completion import PendingResult
 from headrace.coordinator.result import Result
 from headrace.model.errors import (
     HeadraceError,
@@ -16,6 +16,7 @@ from headrace.model.errors import (
     LeaseTooLong,
     NotInFlight,
     PurgeInProgress,
+    TooManyInFlight,
 )
 from headrace.model.queue_state import OWN_KEYS
 from headrace.model.queue_wire import Counts, Filter, OutgoingMessage, Peeked, Received, Sent
@@ -89,12 +90,15 @@ class HostedQueue:
         if options.attempt_id is not None or not host.has_engine or not host.engine.has_available:
             return self._receive(options, wait_ms)
         # The usual case: messages are there.
-        leases = self._receivers.lease_now(
-            self._count_of(options), min(self._visibility_ms(options), MAX_VISIBILITY_MS)
-        )
+        count, visibility_ms = self._count_of(options), min(self._visibility_ms(options), MAX_VISIBILITY_MS)
+        try:
+            leases = self._receivers.lease_now(count, visibility_ms)
+        except TooManyInFlight:
+            if wait_ms <= 0:
+                raise
+            leases = ()
         if not leases:
-            self.host.messages.empty_receives += 1
-            return finished([])
+            return self._receive(options, wait_ms)
         found = self.reader.cached(lease.offset for lease in leases)
         if found is None:
             return self._delivered(leases, None)
