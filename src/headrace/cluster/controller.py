@@ -254,10 +254,14 @@ def _growth_moves(
 ) -> dict[PartitionKey, PartitionState]:
     """The next reassignments that raise a topic's replication factor, up to `MOVES_AT_ONCE` at a time."""
     in_progress = sum(state.is_reassigning for state in topic.partitions)
-    short = [index for index, state in enumerate(topic.partitions) if len(state.replicas) < factor]
+    racks = topics.placement_candidates(image)
+    short = [
+        index
+        for index, state in enumerate(topic.partitions)
+        if len(state.replicas) < factor and not racks.keys() <= set(state.replicas)
+    ]
     if not short or in_progress >= MOVES_AT_ONCE:
         return {}
-    racks = topics.placement_candidates(image)
     load = topics.replicas_by_broker(image)
     moves: dict[PartitionKey, PartitionState] = {}
     for index in short:

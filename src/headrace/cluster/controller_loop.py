@@ -16,23 +16,15 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from headrace.cluster import layout
+from headrace.cluster import layout, topics
 from headrace.cluster.controller import Changes, Event, PartitionKey, decide
 from headrace.cluster.membership import Membership
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.store import ABSENT, Compare, DeleteKey, Put
 from headrace.model.backoff import ExponentialDelay, RetryDelays
 from headrace.model.errors import HeadraceError, StoreConflict
-from headrace.model.ids import NO_LEADER, BrokerId, TopicName, TopicPartition
-from headrace.model.image import (
-    AUDIT_TOPIC,
-    PIPELINES_REPLICAS,
-    PIPELINES_TOPIC,
-    SCHEMAS_REPLICAS,
-    SCHEMAS_TOPIC,
-    BrokerInfo,
-    ClusterImage,
-)
+from headrace.model.ids import NO_LEADER, BrokerId, TopicPartition
+from headrace.model.image import BrokerInfo, ClusterImage
 from headrace.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -185,7 +177,8 @@ class ControllerLoop:
         assert self._fence is not None
         pending, self._pending = self._pending, _Pending()
         try:
-            changes = decide(self._metadata.image, pending.event(), self._factors())
+            factors = topics.internal_replication_factors(self._metadata.settings)
+            changes = decide(self._metadata.image, pending.event(), factors)
             admissions = [(self._admission(broker), broker) for broker in changes.brokers]
             self._log_refused(changes)
             if changes.partitions:
@@ -200,17 +193,6 @@ class ControllerLoop:
         except BaseException:
             self._pending.add(pending)
             raise
-
-    def _factors(self) -> dict[TopicName, int]:
-        """The replication factors of the internal topics."""
-        settings = self._metadata.settings
-        return {
-            TopicName("__consumer_offsets"): settings.offsets_topic_replication_factor,
-            TopicName("__transaction_state"): settings.transaction_state_log_replication_factor,
-            AUDIT_TOPIC: settings.audit_topic_replication_factor,
-            PIPELINES_TOPIC: PIPELINES_REPLICAS,
-            SCHEMAS_TOPIC: SCHEMAS_REPLICAS,
-        }
 
     def _admission(self, broker: BrokerInfo) -> list[Compare]:
         """The comparisons for admitting a broker: it still has the registration that the changes were decided for."""

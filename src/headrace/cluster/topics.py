@@ -21,7 +21,7 @@ from headrace.model.errors import (
     PolicyViolation,
 )
 from headrace.model.ids import BrokerId, LeaderEpoch, PartitionIndex, TopicName, TopicPartition
-from headrace.model.image import INTERNAL_TOPICS, ClusterImage, PartitionState
+from headrace.model.image import INTERNAL_REPLICAS, INTERNAL_TOPICS, ClusterImage, PartitionState
 
 MAX_NAME_LENGTH = 249
 REPLICAS_BY_DEFAULT = 3
@@ -67,6 +67,22 @@ def default_replication_factor(image: ClusterImage, settings: BrokerSettings) ->
         for broker_id, rack in _members(image).items()
     }
     return max(1, min(REPLICAS_BY_DEFAULT, len(places)))
+
+
+def internal_replication_factors(settings: BrokerSettings) -> dict[TopicName, int]:
+    """The replication factors of the internal topics, which they have as soon as there are as many brokers."""
+    factors = {}
+    for topic, factor in INTERNAL_REPLICAS.items():
+        value = settings.value(factor) if isinstance(factor, str) else factor
+        assert isinstance(value, int)
+        factors[topic] = value
+    return factors
+
+
+def initial_replication_factor(image: ClusterImage, settings: BrokerSettings, topic: TopicName) -> int:
+    """What an internal topic is created with: its replication factor, capped at the number of brokers. The controller
+    raises it when brokers join."""
+    return min(internal_replication_factors(settings)[topic], max(1, len(_members(image))))
 
 
 def place(image: ClusterImage, topic: TopicName, count: int, replication_factor: int) -> Assignment:

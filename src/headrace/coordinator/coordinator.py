@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 from headrace.cluster.metadata import Metadata
+from headrace.cluster.topics import initial_replication_factor
 from headrace.coordinator.log_replay import load
 from headrace.coordinator.machine import Machine
 from headrace.coordinator.record_rewrite import Rewriter
@@ -59,7 +60,6 @@ class Coordinator(Generic[M]):
         *,
         partition_count: int,
         topic_settings: Mapping[str, str],
-        replication_factor: int = 1,
         make_machine: Callable[[Partition], M],
         metadata: Metadata,
         partitions: PartitionTable,
@@ -69,13 +69,11 @@ class Coordinator(Generic[M]):
         on_lost: Callable[[Shard[M]], None] = lambda _: None,
     ) -> None:
         """`on_loaded` is called with each shard that becomes active, to set timers for its state; `on_lost` when a
-        shard is closed or reloaded, while it still has its old machine. The topic is created with `replication_factor`
-        replicas, or as many as there are brokers."""
+        shard is closed or reloaded, while it still has its old machine."""
         self.topic = topic
         self.timers = TimerLoop(clock)
         self._partition_count = partition_count
         self._topic_settings = topic_settings
-        self._replication_factor = replication_factor
         self._make_machine = make_machine
         self._metadata = metadata
         self._partitions = partitions
@@ -126,11 +124,10 @@ class Coordinator(Generic[M]):
                     )
 
     def _initial_replication_factor(self) -> int:
-        """The replication factor, capped at the number of brokers. The controller raises it when brokers join."""
-        brokers = self._metadata.image.brokers.values()
-        if not any(broker.can_lead for broker in brokers):
+        image = self._metadata.image
+        if not any(broker.can_lead for broker in image.brokers.values()):
             raise CoordinatorNotAvailable(f"the topic {self.topic} cannot be created before a broker has started")
-        return min(self._replication_factor, max(1, sum(not broker.is_draining for broker in brokers)))
+        return initial_replication_factor(image, self._metadata.settings, self.topic)
 
     def index_for(self, key: str) -> int:
         """The partition of the internal topic for a key."""

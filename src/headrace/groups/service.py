@@ -32,8 +32,7 @@ from headrace.groups.retention import OffsetRetention
 from headrace.groups.share import ShareGroup, ShareHeartbeat
 from headrace.groups.streams import StreamsBeat, StreamsGroup, StreamsHeartbeat
 from headrace.model.errors import HeadraceError, InvalidGroupId, NotCoordinator
-from headrace.model.ids import TopicName
-from headrace.model.image import ClusterImage
+from headrace.model.image import OFFSETS_TOPIC, ClusterImage
 from headrace.replication.partitions import PartitionTable
 from headrace.runtime.clock import Clock
 from headrace.runtime.deferred import Deferred
@@ -43,8 +42,6 @@ H = TypeVar("H", Heartbeat, ShareHeartbeat, StreamsHeartbeat)
 GroupShard = Shard[GroupMachine]
 
 log = logging.getLogger(__name__)
-
-OFFSETS_TOPIC = TopicName("__consumer_offsets")
 
 
 class GroupService:
@@ -71,7 +68,6 @@ class GroupService:
                 "compression.type": "producer",
                 "segment.bytes": str(settings.offsets_topic_segment_bytes),
             },
-            replication_factor=settings.offsets_topic_replication_factor,
             make_machine=lambda _: GroupMachine(limits),
             metadata=metadata,
             partitions=partitions,

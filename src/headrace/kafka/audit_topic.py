@@ -12,6 +12,7 @@ from contextlib import suppress
 import msgspec
 
 from headrace.cluster.metadata import Metadata
+from headrace.cluster.topics import initial_replication_factor
 from headrace.model.errors import NotEnoughReplicas, NotLeader, TopicExists
 from headrace.model.features import SECURITY_LEVEL
 from headrace.model.image import AUDIT_TOPIC
@@ -93,10 +94,9 @@ class AuditTopic:
         if AUDIT_TOPIC in image.topics:
             return
         alive = sum(broker.can_lead for broker in image.brokers.values())
-        staying = sum(not broker.is_draining for broker in image.brokers.values())
         if not alive:
             raise NotLeader(f"the topic {AUDIT_TOPIC} cannot be created before a broker has started")
-        factor = min(self._metadata.settings.audit_topic_replication_factor, max(1, staying))
+        factor = initial_replication_factor(image, self._metadata.settings, AUDIT_TOPIC)
         with suppress(TopicExists):
             await self._metadata.create_topic(
                 AUDIT_TOPIC, partitions=alive, replication_factor=factor, settings=_TOPIC_SETTINGS

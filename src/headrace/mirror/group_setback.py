@@ -18,7 +18,8 @@ from headrace.mirror.figures import LANE
 from headrace.mirror.reports import SetGroupsBack
 from headrace.mirror.source import GroupOffsets, SourceOffset
 from headrace.model.errors import GroupError, MirrorNotReady
-from headrace.model.ids import BrokerId, TopicName
+from headrace.model.ids import BrokerId
+from headrace.model.image import OFFSETS_TOPIC
 from headrace.model.links import Mirror, MirrorState
 from headrace.replication.calls import ask
 from headrace.replication.partitions import PartitionTable
@@ -28,7 +29,6 @@ _log = logging.getLogger(__name__)
 
 _TIMEOUT_S = 60.0
 _NO_EPOCH = -1
-_OFFSETS_TOPIC = TopicName("__consumer_offsets")
 
 
 class OwnGroups(Protocol):
@@ -66,18 +66,18 @@ class GroupSetback:
     def _coordinators(self) -> dict[BrokerId, dict[int, int]]:
         """By broker: the partitions of the offsets topic that it leads, with their leader epochs."""
         image = self._metadata.image
-        topic = image.topics.get(_OFFSETS_TOPIC)
+        topic = image.topics.get(OFFSETS_TOPIC)
         found: dict[BrokerId, dict[int, int]] = {}
         for index, state in enumerate(() if topic is None else topic.partitions):
             if self._peers is not None and not image.is_alive(state.leader):
-                raise MirrorNotReady(f"groups cannot be set back while no broker leads {_OFFSETS_TOPIC}-{index}")
+                raise MirrorNotReady(f"groups cannot be set back while no broker leads {OFFSETS_TOPIC}-{index}")
             found.setdefault(state.leader, {})[index] = state.leader_epoch
         return found
 
     async def serve(self, call: SetGroupsBack) -> None:
         """Set back the groups of this broker. Raises an error if it does not coordinate them as asked."""
         for index, epoch in call.coordinates.items():
-            shard = self._partitions.get(_OFFSETS_TOPIC, index)
+            shard = self._partitions.get(OFFSETS_TOPIC, index)
             shard.check_leading()
             if self._peers is not None and shard.leader_epoch != epoch:
                 raise MirrorNotReady(f"{shard} is at the leader epoch {shard.leader_epoch}, not {epoch}: try again")

@@ -115,24 +115,27 @@ class TopicImage:
 
 AUDIT_TOPIC = TopicName("__audit")
 CANARY_TOPIC = TopicName("__canary")
+OFFSETS_TOPIC = TopicName("__consumer_offsets")
 PIPELINES_TOPIC = TopicName("__pipelines")
+QUEUE_STATE_TOPIC = TopicName("__queue_state")
+"""The state of queues and of share groups."""
 SCHEMAS_TOPIC = TopicName("_schemas")
 """Named as in Confluent's registry, whose format it has."""
-PIPELINES_REPLICAS = 3
-"""Its replication factor; lower while the cluster has fewer brokers."""
-SCHEMAS_REPLICAS = 3
-INTERNAL_TOPICS = frozenset(
-    {
-        "__consumer_offsets",
-        "__transaction_state",
-        "__queue_state",
-        "__share_group_state",
-        AUDIT_TOPIC,
-        CANARY_TOPIC,
-        PIPELINES_TOPIC,
-        SCHEMAS_TOPIC,
-    }
-)
+SHARE_STATE_TOPIC = TopicName("__share_group_state")
+"""A name that Kafka reserves; no broker creates it here."""
+TRANSACTIONS_TOPIC = TopicName("__transaction_state")
+INTERNAL_REPLICAS: Mapping[TopicName, int | str] = {
+    AUDIT_TOPIC: "audit.topic.replication.factor",
+    CANARY_TOPIC: 3,
+    OFFSETS_TOPIC: "offsets.topic.replication.factor",
+    PIPELINES_TOPIC: 3,
+    QUEUE_STATE_TOPIC: 3,
+    SCHEMAS_TOPIC: 3,
+    SHARE_STATE_TOPIC: 3,
+    TRANSACTIONS_TOPIC: "transaction.state.log.replication.factor",
+}
+"""Of each internal topic the replication factor, or the broker setting that gives it. See `cluster/topics.py`."""
+INTERNAL_TOPICS: frozenset[str] = frozenset(INTERNAL_REPLICAS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from contextlib import suppress
 from itertools import count
 
 from headrace.cluster.metadata import Metadata
+from headrace.cluster.topics import initial_replication_factor
 from headrace.model.errors import HeadraceError, NotLeader, TopicExists
 from headrace.model.image import CANARY_TOPIC
 from headrace.model.queue_wire import OutgoingMessage
@@ -35,7 +36,6 @@ from headrace.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 LOST_AFTER_S = 10.0
-_REPLICAS = 3
 _RETENTION_MS = 10 * 60 * 1000
 _TOPIC_SETTINGS = {
     "cleanup.policy": "delete",
@@ -125,12 +125,11 @@ class Canary:
         alive = sum(broker.can_lead for broker in image.brokers.values())
         if not alive:
             return
-        staying = sum(not broker.is_draining for broker in image.brokers.values())
         with suppress(TopicExists):
             await self._metadata.create_topic(
                 CANARY_TOPIC,
                 partitions=alive,
-                replication_factor=min(_REPLICAS, max(1, staying)),
+                replication_factor=initial_replication_factor(image, self._metadata.settings, CANARY_TOPIC),
                 settings=_TOPIC_SETTINGS,
             )
 

@@ -16,8 +16,7 @@ from headrace.coordinator.coordinator import Coordinator
 from headrace.coordinator.machine import InternalRecord, Outcome
 from headrace.coordinator.shard import Shard
 from headrace.model.features import LINKS_LEVEL
-from headrace.model.ids import TopicName
-from headrace.model.image import ClusterImage
+from headrace.model.image import QUEUE_STATE_TOPIC, ClusterImage
 from headrace.model.queue_state import StateChangesPage, StatePosition
 from headrace.queues.state_machine import QueueStateMachine, StatePage
 from headrace.replication.calls import Call, ask
@@ -27,9 +26,7 @@ from headrace.runtime.clock import Clock
 
 A = TypeVar("A")
 
-QUEUE_STATE_TOPIC = TopicName("__queue_state")
 _PARTITIONS = 16
-_REPLICAS = 3
 _TOPIC_SETTINGS = {
     "cleanup.policy": "compact",
     # Every received message leaves a few records that are obsolete when it is acked: they are compacted soon, so that
@@ -120,7 +117,6 @@ class ReplicatedState:
             QUEUE_STATE_TOPIC,
             partition_count=_PARTITIONS,
             topic_settings=_TOPIC_SETTINGS,
-            replication_factor=_REPLICAS,
             make_machine=lambda _: QueueStateMachine(),
             metadata=metadata,
             partitions=partitions,

@@ -28,7 +28,7 @@ from headrace.model.errors import (
     UnsupportedFeature,
 )
 from headrace.model.features import SCHEMAS_LEVEL, needed
-from headrace.model.image import SCHEMAS_REPLICAS, SCHEMAS_TOPIC
+from headrace.model.image import SCHEMAS_TOPIC
 from headrace.replication.calls import Call, answer_to, ask, unknown_call
 from headrace.replication.partitions import PartitionTable
 from headrace.replication.peers import Peers
@@ -115,7 +115,6 @@ class RegistryService:
             SCHEMAS_TOPIC,
             partition_count=1,
             topic_settings=_TOPIC_SETTINGS,
-            replication_factor=SCHEMAS_REPLICAS,
             make_machine=lambda _: SchemaMachine(),
             metadata=metadata,
             partitions=partitions,

@@ -37,7 +37,8 @@ from headrace.model.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from headrace.model.ids import BrokerId, ProducerIdAndEpoch, TopicName
+from headrace.model.ids import BrokerId, ProducerIdAndEpoch
+from headrace.model.image import TRANSACTIONS_TOPIC
 from headrace.records.markers import Marker, coordinator_epoch
 from headrace.replication.partitions import PartitionTable
 from headrace.replication.peers import Peers
@@ -55,7 +56,6 @@ TransactionShard = Shard[TransactionMachine]
 
 log = logging.getLogger(__name__)
 
-TRANSACTIONS_TOPIC = TopicName("__transaction_state")
 _PATIENCE_MS = 5_000
 """How long a request waits for the previous transaction's completion before CONCURRENT_TRANSACTIONS."""
 _MARKER_RETRY_DELAY_MS = ExponentialDelay(50, 1_000)
@@ -117,7 +117,6 @@ class TransactionService:
             TRANSACTIONS_TOPIC,
             partition_count=settings.transaction_state_log_num_partitions,
             topic_settings=_topic_settings(settings),
-            replication_factor=settings.transaction_state_log_replication_factor,
             make_machine=lambda _: TransactionMachine(max_timeout_ms),
             metadata=metadata,
             partitions=partitions,

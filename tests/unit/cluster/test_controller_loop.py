@@ -11,7 +11,7 @@ from headrace.cluster import layout
 from headrace.cluster.store import MetadataStore, Put
 from headrace.model.errors import InvalidReplicationFactor, StoreConflict
 from headrace.model.ids import NO_LEADER, BrokerId, TopicName
-from headrace.model.image import BrokerState
+from headrace.model.image import INTERNAL_TOPICS, BrokerState
 from headrace.testing.etcd import EtcdProcess, is_installed
 from tests.waiting import until_async as until
 
@@ -119,6 +119,26 @@ def test_preferred_leaders_get_back_what_they_led(tmp_path: Path) -> None:
         await asyncio.wait_for(again.membership.wait_until_admitted(), 60)
         await one.catch_up("a")
         await until(lambda: leaders(one, "a") == before)
+
+    run(tmp_path, scenario)
+
+
+def test_internal_topics_of_a_broker_that_was_alone_get_replicas_on_those_that_join(tmp_path: Path) -> None:
+    async def scenario(members: Members) -> None:
+        one = await members.start(1)
+        await asyncio.wait_for(one.membership.wait_until_admitted(), 60)
+        for name in INTERNAL_TOPICS:
+            await one.metadata.create_topic(name, partitions=2, replication_factor=1)
+        await one.metadata.create_topic("a", partitions=1)
+        for broker_id in (2, 3):
+            await members.start(broker_id)
+            for name in INTERNAL_TOPICS:
+                for index in range(2):
+                    await until(lambda: broker_id in one.state(name, index).replicas)  # noqa: B023 - awaited here
+                await one.catch_up(name)
+        for name in INTERNAL_TOPICS:
+            assert all(set(one.state(name, index).isr) == {1, 2, 3} for index in range(2))
+        assert one.state("a").replicas == (1,)
 
     run(tmp_path, scenario)
 

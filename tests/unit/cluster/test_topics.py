@@ -1,11 +1,11 @@
-"""How many replicas a topic gets that was created without saying so."""
+"""How many replicas a topic gets that was created without saying so, or by the brokers themselves."""
 
 import pytest
 
-from headrace.cluster.topics import default_replication_factor
+from headrace.cluster.topics import default_replication_factor, initial_replication_factor, internal_replication_factors
 from headrace.config.broker import broker_settings
 from headrace.model.ids import BrokerId
-from headrace.model.image import BrokerInfo, ClusterImage, Endpoint
+from headrace.model.image import INTERNAL_REPLICAS, INTERNAL_TOPICS, OFFSETS_TOPIC, BrokerInfo, ClusterImage, Endpoint
 
 
 def a_cluster(*brokers: tuple[str, str | None]) -> ClusterImage:
@@ -37,3 +37,12 @@ def test_the_workers_of_a_machine_count_as_one_broker(brokers: list[tuple[str, s
 def test_what_was_set_counts() -> None:
     settings = broker_settings({"default.replication.factor": "2"})
     assert default_replication_factor(a_cluster(("a", "a"), ("a", "a")), settings) == 2
+
+
+def test_each_internal_topic_has_a_number_of_replicas_and_no_more_than_there_are_brokers() -> None:
+    settings = broker_settings({"offsets.topic.replication.factor": "5"})
+    assert internal_replication_factors(settings) == dict.fromkeys(INTERNAL_TOPICS, 3) | {OFFSETS_TOPIC: 5}
+    image = a_cluster(*[("a", "a")] * 4)
+    assert {initial_replication_factor(image, settings, topic) for topic in INTERNAL_REPLICAS} == {3, 4}
+    alone = a_cluster(("a", None))
+    assert {initial_replication_factor(alone, settings, topic) for topic in INTERNAL_REPLICAS} == {1}

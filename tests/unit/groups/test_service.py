@@ -17,10 +17,10 @@ from headrace.config.topic import TopicSettings
 from headrace.coordinator.shard import ShardState
 from headrace.groups.classic_protocol import Joined, JoinRequest
 from headrace.groups.offsets import Committer, OffsetCommit
-from headrace.groups.service import OFFSETS_TOPIC, GroupService
+from headrace.groups.service import GroupService
 from headrace.model.errors import CoordinatorNotAvailable, DiskFull, NotCoordinator
 from headrace.model.ids import LeaderEpoch, PartitionIndex, TopicId
-from headrace.model.image import Endpoint
+from headrace.model.image import OFFSETS_TOPIC, Endpoint
 from headrace.replication.partition import Partition
 from headrace.replication.partitions import PartitionTable
 from headrace.runtime.clock import ManualClock

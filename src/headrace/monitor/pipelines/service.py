@@ -20,7 +20,7 @@ from headrace.coordinator.machine import InternalRecord, Outcome
 from headrace.coordinator.shard import Shard
 from headrace.model.errors import CoordinatorLoading, NotCoordinator, UnsupportedFeature
 from headrace.model.features import PIPELINES_LEVEL, needed
-from headrace.model.image import PIPELINES_REPLICAS, PIPELINES_TOPIC
+from headrace.model.image import PIPELINES_TOPIC
 from headrace.model.pipeline_report import DesiredState, PipelineReport, ReplayCommand, ReportAnswer
 from headrace.monitor.pipelines.calls import (
     AnyPipelineCall,
@@ -89,7 +89,6 @@ class PipelineReports:
             PIPELINES_TOPIC,
             partition_count=1,
             topic_settings=_TOPIC_SETTINGS,
-            replication_factor=PIPELINES_REPLICAS,
             make_machine=lambda _: PipelineMachine(),
             metadata=metadata,
             partitions=partitions,
