@@ -5,6 +5,7 @@ A wheel and an sdist carry the commit in the file `commit.txt` beside this modul
 where they are slow, and only from the standard library, because the build has nothing else.
 """
 
+from functools import cache
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -14,6 +15,7 @@ _PACKAGE = Path(__file__).parent
 _GIT_TIMEOUT_S = 5.0
 
 
+@cache  # A broker asks at each sample of its figures, and reading the package's metadata blocks.
 def version() -> str:
     """The version of the installed package; `unknown` where the code is used without being installed."""
     try:

@@ -91,3 +91,9 @@ def test_only_those_who_ask_pay_for_it() -> None:
     code = "import sys, headrace.cli.main; print('headrace.version' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_the_version_is_read_from_disk_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = version.version()
+    monkeypatch.setattr(version, "installed_version", lambda _: pytest.fail("it was read again"))
+    assert version.version() == known
