@@ -54,11 +54,8 @@ class _Groups:
 
     def remove(self, group: int) -> None:
         del self.by_hash[self._hashes[group]]
-        if self.by_hash:
-            self.second[group] = self._free
-            self._free = group
-        else:
-            self.__init__()  # type: ignore[misc]
+        self.second[group] = self._free
+        self._free = group
 
 
 class MessageGroups:
@@ -110,6 +107,8 @@ class MessageGroups:
         groups = self._groups
         if front == _NONE:
             groups.remove(group)
+            if not groups.by_hash:
+                self._groups = _Groups()  # The rows of the former one are given back.
             return
         groups.front[group], groups.second[group] = front, self._behind(front)
         self._links[front] = group
