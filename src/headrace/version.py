@@ -24,8 +24,10 @@ def version() -> str:
         return "unknown"
 
 
+@cache
 def commit() -> str | None:
-    """The commit, as `1a2b3c4` or `1a2b3c4-dirty` where tracked files were changed since; None where unknown."""
+    """The commit, as `1a2b3c4` or `1a2b3c4-dirty` where tracked files were changed since; None where unknown. As it was
+    at the first call of a process, which blocks while git is asked."""
     try:
         return (_PACKAGE / COMMIT_FILE).read_text().strip() or None
     except OSError:

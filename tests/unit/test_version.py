@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
@@ -26,6 +27,14 @@ def git(folder: Path, *arguments: str) -> str:
 def without_git() -> dict[str, str]:
     """The environment without what git sets where it runs the tests, as in a hook."""
     return {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+
+
+@pytest.fixture(autouse=True)
+def _asked_again() -> Iterator[None]:
+    """Nothing is known from another test, nor after this one."""
+    version.commit.cache_clear()
+    yield
+    version.commit.cache_clear()
 
 
 @pytest.fixture
@@ -75,6 +84,7 @@ def test_the_file_of_the_build_comes_before_git(checkout: Path, monkeypatch: pyt
     short = git(checkout, "rev-parse", "--short=7", "HEAD")
     assert version.version_text() == f"headrace {version.version()} (commit {short})"
     (package / version.COMMIT_FILE).write_text("abcdef1\n")
+    version.commit.cache_clear()
     assert version.version_text() == f"headrace {version.version()} (commit abcdef1)"
 
 
@@ -97,3 +107,12 @@ def test_the_version_is_read_from_disk_once(monkeypatch: pytest.MonkeyPatch) -> 
     known = version.version()
     monkeypatch.setattr(version, "installed_version", lambda _: pytest.fail("it was read again"))
     assert version.version() == known
+
+
+def test_git_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Path] = []
+    monkeypatch.setattr(version, "COMMIT_FILE", "there is none")
+    monkeypatch.setattr(version, "describe_checkout", asked.append)
+    assert version.commit() is None
+    assert version.commit() is None
+    assert len(asked) == 1

@@ -117,23 +117,27 @@ def serve(
         raise typer.Exit(run_workers(workers, loaded, flags, config))
 
     # Loaded last, so that a mistake in the settings is answered at once.
+    from functools import partial
+
     import uvloop
 
     from headrace.app.advertised_host import with_advertised_host
     from headrace.app.broker import serve as run
     from headrace.observe.logs import configure
+    from headrace.version import version_text
 
     configure(loaded.log_level, log_format=loaded.log_format, broker_id=loaded.broker_id)
-    if uvloop.run(run(with_advertised_host(loaded), _announce)):
+    # Before the event loop runs, which it would hold up: in a checkout git is asked.
+    build = version_text()
+    if uvloop.run(run(with_advertised_host(loaded), partial(_announce, build=build))):
         # The same process, with new settings: its supervisor sees no exit.
         os.execv(sys.executable, [sys.executable, "-m", "headrace", *sys.argv[1:]])
 
 
-def _announce(app: "BrokerApp") -> None:
+def _announce(app: "BrokerApp", *, build: str) -> None:
     import logging
 
     from headrace.config.address import EVERY_ADDRESS, parse_address
-    from headrace.version import version_text
 
     where, listens = str(app.kafka_endpoint), ""
     if app.kafka_endpoint.host in EVERY_ADDRESS:
@@ -144,5 +148,5 @@ def _announce(app: "BrokerApp") -> None:
         listens += f"queues on {app.http_url}, dashboard on {app.http_url}/ui, "
     data_dir = Path(app.settings.data_dir).resolve()
     who = f"broker {app.settings.broker_id} of " if app.settings.etcd_endpoints else ""
-    logging.getLogger("headrace").info("this is %s", version_text())
+    logging.getLogger("headrace").info("this is %s", build)
     print(f"Headrace is ready on {where} ({listens}data in {data_dir}, {who}cluster {app.cluster_id})", flush=True)
