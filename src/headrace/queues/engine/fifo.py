@@ -108,7 +108,7 @@ class MessageGroups:
         if front == _NONE:
             groups.remove(group)
             if not groups.by_hash:
-                self._groups = _Groups()  # The rows of the former one are given back.
+                self._groups = _Groups()  # Frees the rows.
             return
         groups.front[group], groups.second[group] = front, self._behind(front)
         self._links[front] = group
