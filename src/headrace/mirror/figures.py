@@ -87,6 +87,7 @@ class Figures:
                             state.copied_ms,
                             state.error,
                             progress.is_inherited,
+                            state.end,
                         )
                     )
         return found

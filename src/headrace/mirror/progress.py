@@ -45,3 +45,5 @@ class StateProgress(NamedTuple):
     """The wall-clock time at which the source was asked for the state that is stored; None before the first one."""
     error: str = ""
     """Why it is not copied now; empty while it is."""
+    end: int | None = None
+    """The state is stored of messages below this offset; of those that were copied since, nothing is stored yet."""

@@ -82,8 +82,11 @@ class _Copy:
     state: SourceQueueState
     target: StateCopy
     pending: _PendingState | None = None
-    saved_end: int = -1
+    is_saved: bool = False
+    """Whether what was read last is stored."""
     copied_ms: float | None = None
+    copied_end: int | None = None
+    """What is stored is the state at `copied_ms`, of messages below this offset."""
     error: str = ""
     due_ms: float = 0.0
 
@@ -115,7 +118,7 @@ class QueueSync:
     def progress(self, topic_id: UUID) -> StateProgress | None:
         """How far the state of a mirror is that this broker leads; None if it copies none."""
         found = self._copies.get(topic_id)
-        return None if found is None else StateProgress(found.copied_ms, found.error)
+        return None if found is None else StateProgress(found.copied_ms, found.error, found.copied_end)
 
     async def run(self) -> None:
         try:
@@ -163,8 +166,9 @@ class QueueSync:
         source = self._sources.of(link)
         copy = self._copies.get(mirror.topic_id)
         if copy is None or copy.partition is not partition or copy.source is not source:
-            copied_ms = None if copy is None else copy.copied_ms
-            copy = _Copy(partition, source, SourceQueueState(), self._queues.state_copy(partition), copied_ms=copied_ms)
+            before, copy = copy, _Copy(partition, source, SourceQueueState(), self._queues.state_copy(partition))
+            if before is not None:
+                copy.copied_ms, copy.copied_end = before.copied_ms, before.copied_end
             self._copies[mirror.topic_id] = copy
         error = ""
         try:
@@ -189,17 +193,18 @@ class QueueSync:
         if copy.pending is None:
             asked_ms = self._clock.wall_ms()
             is_changed = await self._read(copy, mirror)
-            if not is_changed and copy.saved_end == partition.high_watermark:
+            if not is_changed and copy.is_saved and copy.copied_end == partition.high_watermark:
                 copy.copied_ms = asked_ms
                 copy.due_ms = self._clock.monotonic_ms() + self._metadata.settings.link_refresh_interval_ms
                 return
-            copy.saved_end = -1
+            copy.is_saved = False
             copy.pending = _PendingState(asked_ms, await self._needed(copy, mirror))
         await self._wait_for_moved(copy.pending)
         self._check_history(copy)
         end = partition.high_watermark
         await copy.target.save(copy.state.entries, end, lambda: self._is_current(partition))
-        copy.copied_ms, copy.saved_end, copy.pending, copy.due_ms = copy.pending.asked_ms, end, None, 0.0
+        copy.copied_ms, copy.copied_end, copy.is_saved = copy.pending.asked_ms, end, True
+        copy.pending, copy.due_ms = None, 0.0
 
     def _check_history(self, copy: _Copy) -> None:
         """Raise `MirrorNotReady` unless the log here is the source's, in the leader epoch that the state is of."""

@@ -128,11 +128,19 @@ class PartitionFigures(msgspec.Struct, array_like=True, frozen=True):
     """Why that state is not copied now."""
     is_inherited: bool = False
     """The source was heard by an earlier leader, and not since."""
+    state_end: int | None = None
+    """The state of messages below this offset is stored, as of `state_copied_ms`; None if no state is, or if the leader
+    is of a version that does not say."""
 
     @property
     def lag_messages(self) -> int | None:
         """Messages of the source that are not copied yet, as of the last contact; None before the first one."""
         return None if self.source_end is None else max(0, self.source_end - self.local_end)
+
+    def has_state_since(self, since_ms: float) -> bool:
+        """Whether the state of all messages that are here was copied since then."""
+        has_all = self.state_end is None or self.state_end >= self.local_end
+        return has_all and self.state_copied_ms is not None and self.state_copied_ms > since_ms
 
     def lag_seconds(self, now_ms: float) -> float | None:
         """For how long the mirror has not been known to have everything; None if it never was."""
@@ -320,7 +328,7 @@ def is_copied(report: PartitionReport, first: dict[tuple[int, int], float], *, i
         return False
     since_ms = first.setdefault((report.partition, report.leader), figures.looked_ms)
     is_caught_up = figures.caught_up_ms is not None and figures.caught_up_ms > since_ms
-    if is_queue and (figures.state_copied_ms is None or figures.state_copied_ms <= since_ms):
+    if is_queue and not figures.has_state_since(since_ms):
         return False
     return is_caught_up and figures.lag_messages == 0 and not figures.undecided
 

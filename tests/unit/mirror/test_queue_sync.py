@@ -201,3 +201,20 @@ def test_a_state_of_a_history_that_is_not_that_of_the_mirror_is_not_stored(clust
     cluster.copied.is_faulted = False
     assert cluster.step() == ""
     assert cluster.saved
+
+
+def test_the_state_is_known_of_what_was_here_when_it_was_stored(cluster: Cluster) -> None:
+    cluster.partition.high_watermark = 0
+    cluster.step()
+    cluster.partition.high_watermark = 10
+    found = cluster.sync.progress(JOBS.topic_id)
+    assert found is not None
+    assert found.copied_ms is not None
+    assert (found.end, found.copied_ms) == (0, cluster.now_ms)
+    cluster.before_save = lambda: cluster.set_mirrors(DEAD)
+    cluster.step()
+    assert cluster.sync.progress(JOBS.topic_id) == (found.copied_ms, "not mirrored any more", 0), "nothing is stored"
+    cluster.set_mirrors(MIRROR, DEAD)
+    cluster.before_save = lambda: None
+    cluster.step()
+    assert cluster.sync.progress(JOBS.topic_id) == (found.copied_ms + 60_000, "", 10), "as it was when it was asked for"

@@ -36,6 +36,29 @@ def test_a_partition_is_copied_once_it_was_caught_up_after_the_first_look() -> N
     assert is_copied(report(9001.0, leader=OTHER), first)
 
 
+def test_a_queue_is_copied_with_the_state_of_all_that_is_here() -> None:
+    def is_copied_with(state_copied_ms: float | None, state_end: int | None) -> bool:
+        figures = PartitionFigures(
+            TOPIC_ID,
+            0,
+            10,
+            3,
+            10,
+            5001.0,
+            5001.0,
+            looked_ms=5000.0,
+            state_copied_ms=state_copied_ms,
+            state_end=state_end,
+        )
+        return is_copied(PartitionReport(0, LEADER, figures), {}, is_queue=True)
+
+    assert not is_copied_with(None, None)
+    assert not is_copied_with(5000.0, 10)
+    assert not is_copied_with(5001.0, 9), "of a message that was copied later nothing is stored yet"
+    assert is_copied_with(5001.0, 10)
+    assert is_copied_with(5001.0, None), "a leader of an older version does not say"
+
+
 def test_a_mirror_that_was_never_caught_up_is_behind_since_its_leader_tries() -> None:
     never = PartitionFigures(TOPIC_ID, 0, 10, 3, since_ms=1000.0)
     assert never.lag_seconds(61_000.0) is None
