@@ -143,6 +143,9 @@ class QueueService:
 
     def _open(self, partition: Partition, settings: QueueSettings) -> None:
         self._close(partition.topic_id)
+        if partition.mirror is not None:
+            # It may have been reversed since: there are other messages at the offsets that were set aside.
+            self._host_context.cache.drop_topic(partition.topic_id)
         host = QueueHost(partition, settings, self._host_context)
         hosted = HostedQueue(partition.topic, host, self._budget)
         QueueBacklog(host).configure()
