@@ -1,7 +1,7 @@
 """The state of a mirrored queue: after a takeover only what is not deleted is received, and the home can move back."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -15,8 +15,9 @@ from headrace.mirror.reports import MirrorReport
 from headrace.model.errors import InvalidLink
 from headrace.model.ids import TopicName
 from headrace.model.links import Link, LinkSync
+from headrace.queues.host.message_cache import MessageCache
 from headrace.testing import Broker
-from tests.interop.linked import ask, image, link_to
+from tests.interop.linked import ask, image, link_to, services
 from tests.waiting import until
 
 FAST = {"link.refresh.interval.ms": 100, "replica.fetch.wait.max.ms": 100}
@@ -56,7 +57,7 @@ def until_state(broker: Broker, *queues: str) -> None:
         if found is None or found.lag_messages != 0:
             return False
         (figures,) = (each.figures for each in found.partitions)
-        return figures is not None and (figures.state_copied_ms or 0) > asked_ms and figures.local_end > 0
+        return figures is not None and figures.has_state_since(asked_ms) and figures.local_end > 0
 
     for queue in queues:
         until(lambda name=queue: is_copied(name), lambda name=queue: str(report(broker, name)))  # type: ignore[misc]
@@ -82,18 +83,20 @@ def state_error(broker: Broker, queue: str) -> str:
     return "" if found is None else found.state_error
 
 
-def received(queue: Any, count: int) -> dict[str, int]:
-    """The texts of so many messages, which are acked, with their attempts."""
+def received(queue: Any, count: int, keep: Collection[str] = ()) -> dict[str, int]:
+    """The texts of so many messages, which are acked, with their attempts; those to keep are received and not acked."""
     seen: dict[str, int] = {}
 
     def receive() -> bool:
         for message in queue.receive(100, wait=1):
             assert message.text not in seen, "no message comes twice"
+            if message.text in keep:
+                continue
             seen[message.text] = message.attempt
             message.ack()
         return len(seen) >= count
 
-    until(receive, lambda: f"{count} messages, got {len(seen)}")
+    until(receive, lambda: f"{count} messages, got {seen}")
     queue.flush()
     return seen
 
@@ -232,3 +235,29 @@ def test_the_home_of_a_queue_moves_there_and_back(source: Broker, target: Broker
         ask(source, lambda links: links.promote("jobs"))
         there.queue("jobs").send("home again")
         assert received(there.queue("jobs"), 4) == {"c": 2, "y": 2, "z": 2, "home again": 1}
+
+
+def test_a_queue_comes_home_with_what_was_deleted_or_received_here_in_vain(
+    source: Broker, target: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.queues.service._TRIM_EVERY_S", 0.02)
+    monkeypatch.setattr(MessageCache, "offer", lambda *_: None)  # As if it was full.
+    with Client(source.bootstrap) as there, Client(target.bootstrap) as here:
+        jobs = there.queue("jobs").create(visibility=30)
+        jobs.send_many(["a", "b", "c"])
+        connect(target, source)
+        until_state(target, "jobs")
+        ask(target, lambda links: links.pause("eu"))
+        ask(target, lambda links: links.failover("jobs"))
+        here.queue("jobs").send("x")
+        jobs.send_many(["never copied", "nor this"])
+        received(jobs, 3, keep={"never copied", "nor this"})
+        log = services(source).partitions.get("jobs", 0).log
+        until(lambda: log.start_offset == 3)
+
+        ask(source, lambda links: links.create(Link("us", UUID(int=0), (target.bootstrap,), ("jobs",), sync=QUEUES)))
+        made = ask(source, lambda links: links.reverse("us", "jobs"))
+        assert (made.is_complete, made.set_aside) == (True, 2)
+        until_state(source, "jobs")
+        ask(source, lambda links: links.promote("jobs"))
+        assert received(there.queue("jobs"), 4) == dict.fromkeys("abcx", 1)

@@ -9,7 +9,9 @@
   its history is that of the mirror and still has them.
 - An answer that no honest source gives is refused, and the partition asks again: offsets that no log has, or batches
   that were not read from a log.
-- In a topic that was reversed, what the new source never had was set aside before; it is truncated (invariant 95).
+- In a topic that was reversed, what the new source never had was set aside before; it is truncated (invariant 95). If
+  it is a queue whose log starts later here than at the source, all of it is copied again: what was deleted here after
+  the last copy is not deleted there.
 """
 
 import logging
@@ -23,7 +25,7 @@ from headrace.model.errors import FencedLeaderEpoch, NotLeader, OffsetOutOfRange
 from headrace.model.links import MAX_SOURCE_OFFSET, Mirror
 from headrace.records.batch import Buffer, iter_headers
 from headrace.replication.follower import Fetched, FetchPosition, truncation_point
-from headrace.replication.mirrored import follow_start, highest_epoch, is_set_aside, restart_mirror
+from headrace.replication.mirrored import follow_start, highest_epoch, is_set_aside, restart_mirror, starts_again
 from headrace.replication.partition import Partition
 from headrace.runtime.clock import Clock
 
@@ -91,6 +93,12 @@ class MirrorPartition:
         partition, log, progress = self.partition, self.partition.log, self.progress
         if leader_epoch != self.source_epoch or not partition.is_leader or not partition.is_mirror:
             raise NotLeader(f"{partition} is not mirrored by this broker any more")
+        if self._starts_again(part):
+            _log.info("%s is copied again from %d on: what was deleted before %d while the queue had its home here is "
+                      "in its new home", partition, part.log_start_offset, log.start_offset)  # fmt: skip
+            partition.start_again(part.log_start_offset)
+            progress.source_end = progress.caught_up_ms = None
+            return
         if part.diverging is not None:
             offset = truncation_point(part.diverging, log.end_offset, log.end_offset_for_epoch)
             if is_set_aside(self.mirror, self.index, log, offset):
@@ -136,6 +144,14 @@ class MirrorPartition:
         progress.checked_epoch = max(progress.checked_epoch, leader_epoch)
         if log.end_offset >= part.high_watermark:
             progress.caught_up_ms = part.asked_ms
+
+    def _starts_again(self, part: Fetched) -> bool:
+        """True if everything here is dropped and copied again: see `starts_again`."""
+        log, parting = self.partition.log, self.mirror.parting(self.index)
+        if part.is_out_of_range or not starts_again(self.mirror, self.index, log, part.log_start_offset):
+            return False
+        # A source with another history may have lost what is here. All of this was set aside, or is truncated first.
+        return part.diverging is None or (parting is not None and log.start_offset >= parting.offset)
 
     def _can_copy_again(self, source_start: int) -> bool:
         """True if the disk here has lost records that the source still has, and no other replica in sync has them."""

@@ -35,7 +35,15 @@ def _never_reversed(offset: int) -> bool:
 class ReplicaCopier:
     """The follower's side of a replica."""
 
-    __slots__ = ("_appended", "_flush_waiters", "_leaders_high_watermark", "_replica", "check_reversed", "traffic")
+    __slots__ = (
+        "_appended",
+        "_flush_waiters",
+        "_leaders_high_watermark",
+        "_replica",
+        "check_reversed",
+        "starts_again",
+        "traffic",
+    )
 
     def __init__(self, replica: ReadableReplica, *, appended: Callable[[Log], None]) -> None:
         """`appended` is called after each append, to request a flush."""
@@ -46,6 +54,9 @@ class ReplicaCopier:
         self.check_reversed: Callable[[int], bool] = _never_reversed
         """Called before the log is truncated to an offset below its high watermark. True if the topic was reversed, and
         what is dropped was set aside; raises an error while that is not known here yet."""
+        self.starts_again: Callable[[int], bool] = _never_reversed
+        """Called with the start of the leader's log if that is before the one here. True if the topic is a queue that
+        was reversed, whose leader has dropped its log; raises an error while that is not known here yet."""
         self.traffic: TopicTraffic | None = None
         """Where bytes are counted; None if they are not."""
 
@@ -80,6 +91,9 @@ class ReplicaCopier:
             raise FencedLeaderEpoch(f"{replica} does not follow leader epoch {leader_epoch} any more")
         log = replica.log
         try:
+            if part.log_start_offset < log.start_offset and self.starts_again(part.log_start_offset):
+                self._start_again(part.log_start_offset)
+                return
             if part.diverging is not None:
                 self._truncate(truncation_point(part.diverging, log.end_offset, log.end_offset_for_epoch))
                 return
@@ -142,6 +156,13 @@ class ReplicaCopier:
             self.release_waiters()
         else:
             self._truncate(at)
+
+    def _start_again(self, offset: int) -> None:
+        log = self._replica.log
+        _log.info("%s starts again at %d, before %d, with its leader: what was deleted from it when its queue had its "
+                  "home here is in the queue", self._replica, offset, log.start_offset)  # fmt: skip
+        log.truncate_fully_and_start_at(offset)
+        self.release_waiters()
 
     def drop_damaged(self) -> None:
         """Truncate the log where the damage begins, so that the rest is fetched from the leader. Blocking."""

@@ -112,6 +112,23 @@ def is_follower_set_aside(mirror: Mirror | None, index: int, log: Log, offset: i
     )
 
 
+def starts_again(mirror: Mirror | None, index: int, log: Log, start: int) -> bool:
+    """True if a replica of a reversed queue drops everything, and is copied again from `start` on, where the log that
+    it copies starts: what was deleted here since the last copy is still in the queue of its new home.
+
+    What it drops was set aside, or is copied again; none of it came from the new source. Raises `MirrorNotReady` while
+    this broker does not know yet what its leader knows.
+    """
+    if mirror is None or not mirror.reversed_ms or not mirror.queue or not 0 <= start < log.start_offset:
+        return False
+    if log.epochs.latest >= mirror.source_promoted_epoch:
+        return False
+    parting = mirror.parting(index)
+    if mirror.state is MirrorState.REVERSING and (parting is None or not parting.is_complete):
+        raise MirrorNotReady(f"{mirror.source_topic} is not known to be set aside yet, in partition {index}")
+    return parting is not None and parting.is_complete and log.high_watermark <= parting.end
+
+
 def has_source_history(mirror: Mirror, index: int, log: Log) -> bool:
     """True if the log is the source's up to its end. That of a reversed topic is not, until what its new source never
     had is truncated."""

@@ -36,6 +36,7 @@ from headrace.replication.mirrored import (
     forget_idle_producers,
     is_follower_set_aside,
     read_only,
+    starts_again,
 )
 from headrace.replication.readable import ReadableReplica, Role
 from headrace.replication.waiters import CommitWaiters, DataWaiters
@@ -124,6 +125,7 @@ class Partition:
         self.replica = replica = ReadableReplica(topic, index, log, leader_epoch)
         self.copier = copier = ReplicaCopier(replica, appended=self._copied)
         copier.check_reversed = lambda offset: is_follower_set_aside(self.mirror, index, log, offset)
+        copier.starts_again = lambda start: starts_again(self.mirror, index, log, start)
         # What fetches call is bound once, since a method that delegates costs each of them a call.
         self.data_waiters = replica.data_waiters
         self.slice = replica.slice
@@ -298,18 +300,25 @@ class Partition:
         """Truncate a reversed partition as its leader, to an offset where it parts from its new source. What is dropped
         was set aside. Followers truncate when they fetch: their history is compared with that of the leader."""
         check_set_aside(self.mirror, self.index, self.log, offset)
-        self._truncate_leader(offset)
+        self._truncate_leader(self.log.truncate_to, offset)
+
+    def start_again(self, offset: int) -> None:
+        """Drop the log of a reversed queue as its leader, so that all of it is copied from an offset on. Followers do
+        so when they see where it starts."""
+        is_due = starts_again(self.mirror, self.index, self.log, offset)
+        invariant(is_due, 95, "only a reversed queue whose new home starts earlier is copied again")
+        self._truncate_leader(self.log.truncate_fully_and_start_at, offset)
 
     def drop_damaged(self, offset: int) -> None:
         """Truncate a mirror partition as its leader to the first offset that its disk has lost, so that the rest is
         copied again. The caller knows that its source has that history."""
         invariant(self.is_mirror and offset == self.log.damaged_from, 92, "only a damaged copy is copied again")
-        self._truncate_leader(offset)
+        self._truncate_leader(self.log.truncate_to, offset)
 
-    def _truncate_leader(self, offset: int) -> None:
+    def _truncate_leader(self, truncate: Callable[[int], None], offset: int) -> None:
         self.check_leading()
         try:
-            self.log.truncate_to(offset)
+            truncate(offset)
         except StorageFailed as error:
             if self.log.failure is not None:
                 self.failed(error)

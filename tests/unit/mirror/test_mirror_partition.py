@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -195,6 +196,67 @@ def test_records_of_the_new_source_are_never_truncated() -> None:
     copy.mirror.mirror = replace(copy.mirror.mirror, source_promoted_epoch=7)
     copy.take(Fetched(9, 0, diverging=(3, 2)))
     assert (copy.partition.log.end_offset, copy.faulted) == (4, 1)
+
+
+def reversed_queue(start: int, parting: Parting) -> Copy:
+    """A copy of four messages, of which those before `start` were deleted when the queue had its home here."""
+    copy = reversed_copy(parting)
+    record = replace(copy.mirror.mirror, queue={"queue.type": "standard"}, reversed_ms=1)
+    copy.partition.set_mirror(record)
+    copy.mirror.mirror = record
+    copy.partition.log.raise_start(start)
+    return copy
+
+
+def test_what_was_deleted_from_a_queue_here_and_not_in_its_new_home_is_copied_again() -> None:
+    copy = reversed_queue(1, Parting(0, 2, 4, 4))
+    log = copy.partition.log
+    copy.take(Fetched(4, 0, diverging=(3, 2)))
+    assert (log.start_offset, log.end_offset) == (1, 2)
+    copy.take(Fetched(4, 0, later(2)))
+    assert (log.start_offset, log.end_offset, copy.partition.high_watermark, copy.faulted) == (0, 0, 0, 0)
+    copy.take(Fetched(4, 0, BATCHES))
+    assert bytes_of(log) == BATCHES
+    assert copy.partition.high_watermark == 4
+    copy.take(Fetched(5, 0, later(4)))
+    assert log.end_offset == 5
+
+
+def test_a_queue_of_which_all_was_set_aside_is_copied_from_where_its_new_home_starts() -> None:
+    copy = reversed_queue(2, Parting(0, 2, 4, 4))
+    copy.take(Fetched(4, 1, diverging=(3, 1)))
+    assert copy.mirror.fetch_position() == (SOURCE_EPOCH, 1, -1, -1)
+    assert copy.faulted == 0
+
+
+@pytest.mark.parametrize(
+    ("parting", "part"),
+    [
+        pytest.param(Parting(0, 2, 4, 3), Fetched(4, 0), id="not all is set aside"),
+        pytest.param(Parting(0, 2, 3, 3), Fetched(4, 0), id="more records than were set aside"),
+        pytest.param(Parting(0, 2, 4, 4), Fetched(4, 2), id="the source starts there as well"),
+        pytest.param(Parting(0, 2, 4, 4), Fetched(4, -1), id="a source that does not say where it starts"),
+        pytest.param(Parting(0, 3, 4, 4), Fetched(4, 0, diverging=(3, 1)), id="a source that has lost records"),
+    ],
+)
+def test_no_other_queue_is_copied_again(parting: Parting, part: Fetched) -> None:
+    copy = reversed_queue(2, parting)
+    copy.take(part)
+    assert (copy.partition.log.start_offset, copy.partition.log.end_offset) == (2, 4)
+
+
+def test_only_a_reversed_queue_without_records_of_its_new_home_is_copied_again() -> None:
+    whole = Parting(0, 2, 4, 4)
+    others: list[dict[str, Any]] = [{"queue": {}}, {"source_promoted_epoch": 7}, {"reversed_ms": 0}]
+    for changes in others:
+        copy = reversed_queue(2, whole)
+        record = replace(copy.mirror.mirror, **changes)
+        copy.partition.set_mirror(record)
+        copy.mirror.mirror = record
+        copy.take(Fetched(4, 0))
+        assert (copy.partition.log.start_offset, copy.partition.log.end_offset) == (2, 4)
+        with pytest.raises(InvariantViolation, match="invariant 95:"):
+            copy.partition.start_again(0)
 
 
 def damaged_copy() -> Copy:

@@ -1,6 +1,7 @@
 """A partition of a mirror topic: read-only, byte-identical, and writable after its promotion."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
@@ -281,6 +282,32 @@ def test_a_follower_waits_until_it_knows_what_was_set_aside() -> None:
         partition.set_mirror(reversing)
         partition.take_fetched(9, Fetched(2, 0, diverging=(3, 2)))
         assert partition.log.end_offset == 2
+
+
+REVERSED_QUEUE = replace(REVERSED, queue={"queue.type": "standard"})
+
+
+def test_a_follower_of_a_reversed_queue_starts_again_with_its_leader(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    # Whether its leader has copied as much as the follower has, or less.
+    for known in (REVERSED_QUEUE, replace(REVERSED_QUEUE, state=MirrorState.STOPPED)):
+        for answer in (Fetched(5, 1), Fetched(5, 1, diverging=(3, 2)), Fetched(1, 1, is_out_of_range=True)):
+            partition = following(known)
+            partition.log.raise_start(3)
+            partition.take_fetched(9, answer)
+            log = partition.log
+            assert (log.start_offset, log.end_offset, partition.high_watermark) == (1, 1, 1)
+    assert {record.levelname for record in caplog.records} == {"INFO"}
+
+
+def test_a_follower_starts_again_only_when_it_knows_that_a_queue_was_reversed() -> None:
+    reversing = replace(REVERSED_QUEUE, state=MirrorState.REVERSING, partings=())
+    for known in (None, MIRROR, REVERSED, replace(REVERSED_QUEUE, source_promoted_epoch=7), reversing):
+        partition = following(known)
+        partition.log.raise_start(3)
+        with pytest.raises(MirrorNotReady) if known is reversing else nullcontext():
+            partition.take_fetched(9, Fetched(5, 1))
+        assert (partition.log.start_offset, partition.log.end_offset) == (3, 4)
 
 
 @pytest.mark.parametrize(
