@@ -65,9 +65,19 @@ class LinkedChecks(Checks):
 
     @property
     def is_truncated(self) -> bool:
-        """True if no broker that is up has the former history of a reversed topic."""
-        hosted = [partition for broker in self.brokers.values() for partition in broker.hosted()]
-        return not any(self._has_former((str(each.topic), int(each.index)), each) for each in hosted)
+        """True if every replica of a reversed topic is on a broker that is up, and none has the former history."""
+        hosted = {
+            (broker.broker_id, int(each.index)): each
+            for broker in self.brokers.values()
+            for each in broker.hosted()
+            if each.topic == self._topic
+        }
+        wanted = [
+            (int(member), index)
+            for index, state in enumerate(self.image.topics[TopicName(self._topic)].partitions)
+            for member in state.replicas
+        ]
+        return all(key in hosted and not self._has_former((self._topic, key[1]), hosted[key]) for key in wanted)
 
     # Mirroring
 
