@@ -19,6 +19,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from harness import wire
 from harness.clusters import HeadraceCluster, KafkaCluster
+from harness.memory import PageCacheFiller
 from harness.peers import DurableRedis, ElasticMQ, Nats, RabbitMQ, Redis
 from harness.process import Process, ProcessFailed
 from harness.secure_systems import TLS, SecureHeadrace, SecureKafka
@@ -136,6 +137,7 @@ class Lab:
         ):
             if peer in self.missing:
                 self.missing[same] = self.missing[peer]
+        self._page_cache = PageCacheFiller(work_dir / "zeros")
         self._systems: dict[str, System] = {}
         self._numbers = count(1)
         self._makers: dict[str, Callable[[], System]] = {
@@ -271,6 +273,7 @@ class Lab:
         """Run a load process against a system and add what the system itself spent on it."""
         system = self.system(variant.system)
         os.sync()  # What others left to be written back is not to be paid for by this one.
+        self._page_cache.fill()
         where = {"port": system.http_port} if over_http else system.address(variant.listener)
         cpu = system.cpu_s()
         result = self.run(script, *words, **where, **options)
