@@ -10,6 +10,7 @@ import threading
 import time
 import urllib.request
 from base64 import b64decode
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -165,10 +166,15 @@ class Show:
         assert not found, f"{len(found)} problems: {found[:20]}"
 
     def check_dead_letters(self, poison: set[str]) -> None:
-        """Each is there, and was received as often as it may be."""
+        """Each is there, and was received as often as it may be.
+
+        A receive whose worker was killed before the answer is undone: its attempt has a number, and does not count.
+        """
         self.wait("the poison is dead", lambda: {_text(each["body"]) for each in self.dead_letters()} >= poison)
         letters = self.dead_letters()
-        assert {letter["origin"]["attempts"] for letter in letters} == {MAX_RECEIVES}
+        assert min(letter["origin"]["attempts"] for letter in letters) == MAX_RECEIVES
+        receives = Counter(event["id"] for event in events(self.folder) if event["event"] == "got")
+        assert max(receives.values()) <= MAX_RECEIVES
         assert {_text(letter["body"]) for letter in letters} == poison
         # One that was sent twice, since its sender did not hear of the first time, is there twice.
         offsets = [(letter["origin"]["topic_id"], letter["origin"]["offset"]) for letter in letters]
