@@ -135,7 +135,7 @@ class FetchingConsumer:
         return False
 
     def note_answered(self, found: Sequence[PartitionSlice]) -> None:
-        """Count bytes and records: those of a slice whose last batch may be cut off when the consumer goes on."""
+        """Count bytes and records: when the consumer goes on, where the slice does not know its last offset."""
         for item, (_, wanted) in zip(found, self._plan.wanted, strict=True):
             cut, partition = item.slice, item.partition
             if cut is None or partition is None or (traffic := partition.traffic) is None:

@@ -25,8 +25,7 @@ class TopicTraffic:
         self.messages_out = 0
         """Offsets that consumers were sent, records that share groups and messages that receivers were."""
         self.bytes_out = 0
-        """Bytes of batches that consumers were sent, as they are stored; a batch may be cut off at the end. Of messages
-        of a queue the bodies."""
+        """Bytes of batches that consumers were sent, as they are stored. Of messages of a queue the bodies."""
         self.bytes_rejected = 0
         """Bytes of batches that were refused."""
         self.messages_dropped = 0

@@ -181,7 +181,7 @@ class QuotaAccount:
     def room(self, now_ms: float) -> float:
         """About what may be used now without a delay, or the quota of a few windows if that is more.
 
-        Less at a time would waste much of it: consumers discard the batch at the end of an answer that is cut off.
+        With less at a time an answer would be a batch or two, however small.
         """
         if self.bound == inf:
             return inf

@@ -22,6 +22,8 @@ OFFSET_ENTRY = Struct(">ii")
 TIME_ENTRY = Struct(">qi")
 
 _PAGE_ENTRIES = 512
+_KEY, _VALUE = 0, 1
+"""The fields of an entry."""
 
 
 class IndexEntry(NamedTuple):
@@ -106,12 +108,15 @@ class SparseIndex:
         if keys and keys[0] <= key:
             i = bisect_right(keys, key) - 1
             return IndexEntry(keys[i], values[i])
-        return self._floor_in_file(key)
+        return self._floor_in_file(key, _KEY)
 
     def floor_of_value(self, value: int) -> IndexEntry | None:
         """The last entry whose value is not above `value`."""
-        i = bisect_right(range(len(self)), value, key=lambda i: self._entry_at(i).value) - 1
-        return self._entry_at(i) if i >= 0 else None
+        keys, values = self._keys, self._values
+        if keys and values[0] <= value:
+            i = bisect_right(values, value, 0, len(keys)) - 1
+            return IndexEntry(keys[i], values[i])
+        return self._floor_in_file(value, _VALUE)
 
     def last(self) -> IndexEntry | None:
         keys, values = self._keys, self._values
@@ -149,32 +154,35 @@ class SparseIndex:
         data = self._files.get(self.path).read(i * size, size)
         return IndexEntry(*self._entry.unpack(data)) if len(data) == size else IndexEntry(-1, -1)
 
-    def _floor_in_file(self, key: int) -> IndexEntry | None:
+    def _floor_in_file(self, wanted: int, field: int) -> IndexEntry | None:
+        """The last stored entry whose key, or value, is not above the wanted one."""
         stored = self._stored
         if not stored:
             return None
         number, page = self._page
-        if number < 0 or not self._covers(number, page, key, stored):
-            # A sequential reader finds its key in the next page; any other one searches the first keys of all pages.
+        if number < 0 or not self._covers(number, page, wanted, field, stored):
+            # A sequential reader finds its key in the next page; any other one searches the first entries of all pages.
             number, page = self._read_page(number + 1, stored)
-            if not page or not self._covers(number, page, key, stored):
+            if not page or not self._covers(number, page, wanted, field, stored):
                 pages = range((stored + _PAGE_ENTRIES - 1) // _PAGE_ENTRIES)
-                number = bisect_right(pages, key, key=lambda n: self._stored_entry(n * _PAGE_ENTRIES).key) - 1
+                number = bisect_right(pages, wanted, key=lambda n: self._stored_entry(n * _PAGE_ENTRIES)[field]) - 1
                 if number < 0:
                     return None
                 number, page = self._read_page(number, stored)
-            self._page = (number, page)
+            if field == _KEY:
+                # The value is that of the end of a slice, whose start may be in the page before.
+                self._page = (number, page)
         unpack_from, size = self._entry.unpack_from, self._entry.size
         count = len(page) // size
-        i = bisect_right(range(count), key, key=lambda n: unpack_from(page, n * size)[0]) - 1
+        i = bisect_right(range(count), wanted, key=lambda n: unpack_from(page, n * size)[field]) - 1
         return IndexEntry(*unpack_from(page, i * size)) if i >= 0 else None
 
-    def _covers(self, number: int, page: bytes, key: int, stored: int) -> bool:
+    def _covers(self, number: int, page: bytes, wanted: int, field: int, stored: int) -> bool:
         size = self._entry.size
-        if len(page) < size or self._entry.unpack_from(page)[0] > key:
+        if len(page) < size or self._entry.unpack_from(page)[field] > wanted:
             return False
         is_last = (number + 1) * _PAGE_ENTRIES >= stored
-        return is_last or self._entry.unpack_from(page, len(page) - size)[0] > key
+        return is_last or self._entry.unpack_from(page, len(page) - size)[field] > wanted
 
     def _read_page(self, number: int, stored: int) -> tuple[int, bytes]:
         size = self._entry.size

@@ -32,6 +32,7 @@ from headrace.storage.recovery import Loader
 from headrace.storage.removal import FrontRemoval
 from headrace.storage.segment import Segment
 from headrace.storage.slice import Slice
+from headrace.storage.slice_end import end_of_whole_batches
 from headrace.storage.snapshots import PendingSnapshot
 from headrace.storage.state import LogState
 from headrace.storage.summary import LogSummary
@@ -248,10 +249,10 @@ class Log:
     # Reading
 
     def slice(self, offset: int, max_bytes: int, below: int, *, at_least_one: bool) -> Slice | None:
-        """Locate the bytes from the batch with `offset` on: at most `max_bytes`, all in one segment.
+        """Locate the whole batches from the one with `offset` on: at most `max_bytes`, all in one segment.
 
-        Batches that start at or after `below` are left out. With `at_least_one` the first batch is whole, even past
-        `max_bytes`; without it, None if that does not fit. None if there is nothing to read. Raises
+        Batches that start at or after `below` are left out. With `at_least_one` the first batch is there even if it is
+        larger than `max_bytes`; without it, None if that does not fit. None if there is nothing to read. Raises
         `OffsetOutOfRange`, `LogClosed`, `StorageFailed`.
         """
         state = self._state
@@ -272,6 +273,9 @@ class Log:
             if position is not None:
                 segment, first = segments.active, offset
                 size = 0
+            elif (known := segments.slice_ends.get(offset)) is not None:
+                segment, position = known
+                first, size = offset, 0
             else:
                 found = segments.locate(offset)
                 if found is None:
@@ -284,12 +288,15 @@ class Log:
             end = below if is_active else min(below, segment.next_offset)
             length = segments.end_position(segment, below, end_offset) - position
             if length > max_bytes:
-                end = -1
-                if not size:
-                    size = next(segment.headers(position))[1].size
-                length = max(size, max_bytes)
-                if size > max_bytes and not at_least_one:
-                    return None
+                stop, end = end_of_whole_batches(segment, position, position + max_bytes, size)
+                length = stop - position
+                if not length:
+                    if not at_least_one:
+                        return None
+                    length = size or next(segment.headers(position))[1].size
+                    end = -1
+                elif end >= 0:
+                    segments.note_slice_end(end, segment, stop)
             return Slice(segment.reader(), position, length, first, not is_active, state.cipher, end)
         except OSError as error:
             raise storage_error(error, f"reading {self.directory.name}") from error

@@ -9,12 +9,13 @@ from headrace.records.batch import BatchHeader
 from headrace.storage.segment import Segment
 
 POSITIONS_MAX = 8192
+_SLICE_ENDS_MAX = 64
 
 
 class SegmentList:
     """Segments in the order of their offsets; the last one is active. Changes no file."""
 
-    __slots__ = ("_bases", "_closed_bytes", "active", "all", "positions", "unsynced")
+    __slots__ = ("_bases", "_closed_bytes", "active", "all", "positions", "slice_ends", "unsynced")
 
     def __init__(self, segments: list[Segment]) -> None:
         self.all = segments
@@ -22,6 +23,8 @@ class SegmentList:
         self.active = segments[-1]
         self.positions: dict[int, int] = {}
         """File positions of recent batches in the active segment by base offset, for readers at the tail."""
+        self.slice_ends: dict[int, tuple[Segment, int]] = {}
+        """Where the batches are at which recent slices ended, by base offset: those who read on find them here."""
         self.unsynced: list[Segment] = []
         """Closed segments that no flush has covered yet. If there are any, the directory must be synced too."""
         self._bases: list[int] = []
@@ -49,6 +52,7 @@ class SegmentList:
     def replace(self, segments: Sequence[Segment]) -> bool:
         """Replace the list; True if another segment is now active."""
         self.all = list(segments)
+        self.slice_ends = {}
         self._note_bounds()
         if self.all[-1] is self.active:
             return False
@@ -110,6 +114,14 @@ class SegmentList:
         retained = POSITIONS_MAX // 2
         self.positions = dict(islice(self.positions.items(), len(self.positions) - retained, None))
 
+    def note_slice_end(self, offset: int, segment: Segment, position: int) -> None:
+        """Remember the batch with this base offset, at which a slice has ended."""
+        ends = self.slice_ends
+        if len(ends) >= _SLICE_ENDS_MAX:
+            del ends[next(iter(ends))]
+        ends[offset] = (segment, position)
+
     def forget_positions(self) -> None:
         """Drop all positions, because the active segment was truncated."""
         self.positions = {}
+        self.slice_ends = {}

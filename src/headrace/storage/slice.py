@@ -34,7 +34,7 @@ class DecryptedChunk(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """Bytes on disk that start with a whole batch; the last batch may be cut off."""
+    """Whole batches on disk."""
 
     file: DiskFile
     position: int
@@ -45,7 +45,7 @@ class Slice(NamedTuple):
     cipher: LogCipher | None = None
     """Decrypts the batches; None if the log has never been encrypted, or the bytes are for another replica."""
     end_offset: int = -1
-    """The offset after the last batch; -1 if it is not known, because the last batch may be cut off."""
+    """The offset after the last batch; -1 if it is not known without reading more of the file."""
 
     def bring_in(self, give_way: Callable[[], None]) -> None:
         """Read into the page cache what it lacks, and the next header. Blocking; calls `give_way` before each piece.

@@ -164,7 +164,8 @@ class TestSlice:
         assert bench.log.slice(0, size - 1, 10, at_least_one=False) is None
         part = bench.log.slice(3, 2 * size + 5, 10, at_least_one=True)
         assert part is not None
-        assert (part.position, part.length, part.first_batch_offset) == (size, 2 * size + 5, 2)
+        assert (part.position, part.length, part.first_batch_offset) == (size, 2 * size, 2)
+        assert part.end_offset == 6
         part = bench.log.slice(0, 10_000, 5, at_least_one=True)
         assert part is not None
         assert part.length == 3 * size, "the batch with offset 4 starts below 5"

@@ -4,7 +4,8 @@
   partitions notify the fetch when their high watermark advances.
 - max bytes never starves: the first batch is returned even if it is larger. Partitions take turns across requests of a
   session.
-- A fetch into the middle of a batch returns the whole batch; a trailing batch may be cut off. Clients expect both.
+- A fetch into the middle of a batch returns the whole batch, and the last batch is whole, too: a client would discard
+  one that is cut off, and fetch it again.
 - read_committed stops at the last stable offset and carries the list of aborted transactions.
 - Fetch sessions: see `fetch_sessions.py`. From v13 on topics are named by id.
 - A client whose last fetched epoch diverges from the log gets the offset of the divergence (v12 on).
