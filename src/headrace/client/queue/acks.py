@@ -12,6 +12,8 @@ from headrace.client.queue.rpc import PATIENCE_S, QueueRpc, failed
 from headrace.model import queue_wire as wire
 
 _AT_ONCE = 1_000
+_SECOND_FROM = 250
+"""So many acknowledgements that wait are sent in a second call, while the first is not answered."""
 
 T = TypeVar("T")
 Wanted = tuple[T, "AckResult"]
@@ -60,24 +62,34 @@ class AckResult:
 
 
 class AckBatcher:
-    """Acknowledges, returns and extends leases of one queue's messages. Thread-safe; its daemon thread is started with
-    the first of them."""
+    """Acknowledges, returns and extends leases of one queue's messages. Thread-safe; its daemon threads start when
+    they are needed. A second call of acknowledgements is sent while the first waits for the broker's disk, if there are
+    enough for one."""
 
     def __init__(self, queue: str, rpc: QueueRpc) -> None:
         self._queue = queue
         self._rpc = rpc
         self._lock = threading.Condition()
         self._answered = threading.Condition()
+        # Appended to without the lock, so that a thread with many acknowledgements takes it once for all of them.
         self._acks: deque[Wanted[str]] = deque()
         self._nacks: deque[Wanted[tuple[str, int | None, str]]] = deque()
         self._extensions: deque[Wanted[tuple[str, int]]] = deque()
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
         self._in_flight = 0
+        """How many threads have a call in flight."""
+        self._is_awake = False
+        """Whether the first thread looks at what is waiting before it sleeps."""
+        self._may_overtake = False
+        """Whether the first thread has nothing but acknowledgements in flight, which others may overtake."""
         self._give_up_at_s = float("inf")
         self._is_closed = False
 
     def ack(self, receipt: str) -> AckResult:
-        return self._add(self._acks, receipt)
+        settlement = self._add(self._acks, receipt)
+        if len(self._acks) == _SECOND_FROM:
+            self._wake_second()
+        return settlement
 
     def nack(self, receipt: str, delay_ms: int | None, reason: str) -> AckResult:
         return self._add(self._nacks, (receipt, delay_ms, reason))
@@ -87,16 +99,37 @@ class AckBatcher:
 
     def _add(self, waiting: "deque[Wanted[T]]", wanted: T) -> AckResult:
         settlement = AckResult(self._answered)
-        with self._lock:
-            if self._is_closed:
-                raise ClientError("the client is closed")
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=f"headrace-{self._queue}", daemon=True)
-                self._thread.start()
-            waiting.append((wanted, settlement))
-            if not self._in_flight:
-                self._lock.notify_all()
+        item = wanted, settlement
+        waiting.append(item)
+        if not self._is_awake or self._is_closed:
+            self._wake(waiting, item)
         return settlement
+
+    def _wake(self, waiting: "deque[Wanted[T]]", item: "Wanted[T]") -> None:
+        with self._lock:
+            if not self._is_closed:
+                self._start(1)
+                self._is_awake = True
+                self._lock.notify_all()
+                return
+            try:
+                waiting.remove(item)
+            except ValueError:
+                return  # The thread that ends has taken it.
+        raise ClientError("the client is closed")
+
+    def _wake_second(self) -> None:
+        with self._lock:
+            if self._in_flight and not self._is_closed:
+                self._start(2)
+                self._lock.notify_all()
+
+    def _start(self, number: int) -> None:
+        while len(self._threads) < number:
+            target = self._run if not self._threads else self._run_second
+            thread = threading.Thread(target=target, name=f"headrace-{self._queue}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
     def flush(self, timeout_s: float = PATIENCE_S) -> None:
         """Wait until everything said so far is answered. Raises `Unreachable` if it is not in time."""
@@ -107,7 +140,7 @@ class AckBatcher:
                 )
 
     def close(self, timeout_s: float = PATIENCE_S) -> None:
-        """Flush, and stop the thread. Raises as `flush` does."""
+        """Flush, and stop the threads. Raises as `flush` does."""
         self._give_up_at_s = time.monotonic() + timeout_s
         try:
             self.flush(timeout_s)
@@ -115,32 +148,66 @@ class AckBatcher:
             with self._lock:
                 self._is_closed = True
                 self._lock.notify_all()
-            if self._thread is not None and self._thread is not threading.current_thread():
-                self._thread.join(1.0)
+            for thread in self._threads:
+                if thread is not threading.current_thread():
+                    thread.join(1.0)
 
     def _is_busy(self) -> bool:
-        return bool(self._in_flight or self._acks or self._nacks or self._extensions)
+        return bool(self._in_flight or self._is_waiting())
+
+    def _is_waiting(self) -> bool:
+        return bool(self._acks or self._nacks or self._extensions)
 
     def _run(self) -> None:
-        while True:
-            with self._lock:
-                self._in_flight = 0
-                if not self._is_busy():
-                    self._lock.notify_all()
-                    self._lock.wait_for(lambda: self._is_busy() or self._is_closed)
-                if self._is_closed:
-                    left = [*_take(self._acks), *_take(self._nacks), *_take(self._extensions)]
-                    break
-                # Leases first: their time may be running out.
-                extensions, acks, nacks = _take(self._extensions), _take(self._acks), _take(self._nacks)
-                self._in_flight = len(extensions) + len(acks) + len(nacks)
+        while self._wait():
+            # Leases first: their time may be running out.
+            extensions, acks, nacks = _take(self._extensions), _take(self._acks), _take(self._nacks)
+            self._may_overtake = not extensions and not nacks
             if extensions:
                 self._say(wire.Extend(self._queue, [each for each, _ in extensions]), extensions, "extended")
             if acks:
-                self._say(wire.Acknowledge(self._queue, [each for each, _ in acks]), acks, "acknowledged")
+                self._say_acks(acks)
             if nacks:
                 self._say(wire.GiveBack(self._queue, [each for each, _ in nacks]), nacks, "")
+            self._may_overtake = False
+            self._answered_one()
+        left = [*_take_all(self._acks), *_take_all(self._nacks), *_take_all(self._extensions)]
         self._tell(left, [ClientError("the client is closed")] * len(left))
+
+    def _wait(self) -> bool:
+        """Wait until there is something to send, which then counts as in flight; False when closed."""
+        with self._lock:
+            while not self._is_closed:
+                # A thread that appends reads this afterwards, so that nothing is left waiting.
+                self._is_awake = False
+                if self._is_waiting():
+                    self._is_awake = True
+                    self._in_flight += 1
+                    return True
+                self._lock.wait()
+            return False
+
+    def _run_second(self) -> None:
+        while True:
+            with self._lock:
+                self._lock.wait_for(lambda: self._is_closed or self._has_second())
+                if self._is_closed:
+                    return
+                acks = _take(self._acks)
+                self._in_flight += 1
+            self._say_acks(acks)
+            self._answered_one()
+
+    def _has_second(self) -> bool:
+        return self._may_overtake and len(self._acks) >= _SECOND_FROM
+
+    def _answered_one(self) -> None:
+        with self._lock:
+            self._in_flight -= 1
+            self._lock.notify_all()
+
+    def _say_acks(self, acks: "Sequence[Wanted[str]]") -> None:
+        self._say(wire.Acknowledge(self._queue, [receipt for receipt, _ in acks]), acks, "acknowledged")
 
     def _say(
         self, call: wire.Extend | wire.Acknowledge | wire.GiveBack, wanted: "Sequence[Wanted[T]]", what: str
@@ -154,7 +221,14 @@ class AckBatcher:
             log.warning("%d messages of %s were not %s: %s", len(wanted), self._queue, what or "returned", error)
             self._tell(wanted, [error] * len(wanted))
             return
-        self._tell(wanted, [None if problem is None else self._judged(failed(problem), what) for problem in problems])
+        if len(problems) != len(wanted):
+            self._tell(wanted, [ClientError("the broker's answer is not about the same messages")] * len(wanted))
+        elif any(problems):
+            self._tell(
+                wanted, [None if problem is None else self._judged(failed(problem), what) for problem in problems]
+            )
+        else:
+            self._tell(wanted, [None] * len(wanted))
 
     def _judged(self, reason: QueueFailed, what: str) -> ClientError | None:
         if not what and isinstance(reason, LeaseLost):
@@ -176,4 +250,14 @@ class AckBatcher:
 
 
 def _take(waiting: "deque[Wanted[T]]") -> "list[Wanted[T]]":
-    return [waiting.popleft() for _ in range(min(_AT_ONCE, len(waiting)))]
+    return _take_all(waiting, _AT_ONCE)
+
+
+def _take_all(waiting: "deque[Wanted[T]]", most: int | None = None) -> "list[Wanted[T]]":
+    taken: list[Wanted[T]] = []
+    try:
+        while most is None or len(taken) < most:
+            taken.append(waiting.popleft())
+    except IndexError:
+        pass  # Empty, or emptied by the other thread.
+    return taken

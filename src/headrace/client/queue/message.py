@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar
 
 from headrace.client.errors import Unreachable
 from headrace.client.failures import reason_for_broker
@@ -63,7 +63,7 @@ class NewMessage:
     schema: "str | Serializer | None" = None
 
 
-class SentMessage(NamedTuple):
+class SentMessage:
     """The id and the offset of a message that was stored.
 
     ```python
@@ -72,8 +72,28 @@ class SentMessage(NamedTuple):
     ```
     """
 
-    id: str
-    offset: int
+    __slots__ = ("_ids", "offset")
+
+    def __init__(self, ids: queued.MessageIds, offset: int) -> None:
+        self._ids = ids
+        self.offset = offset
+
+    @property
+    def id(self) -> str:
+        # Made only when it is read: most programs that send many messages do not.
+        return self._ids.at(self.offset)
+
+    def __iter__(self) -> Iterator[str | int]:
+        return iter((self.id, self.offset))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SentMessage) and (self.id, self.offset) == (other.id, other.offset)
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.offset))
+
+    def __repr__(self) -> str:
+        return f"SentMessage(id={self.id!r}, offset={self.offset})"
 
 
 def record_of(queue: str, message: NewMessage, now_s: float) -> ProducerRecord:

@@ -34,7 +34,7 @@ class QueueSender:
 
         def sent(stored: Any) -> SentMessage:
             offset = stored.offset()
-            return SentMessage(ids.at(offset), offset)
+            return SentMessage(ids, offset)
 
         if is_awaited:
             return self._connection.publisher.send_record(record, sent, is_awaited=True, ids=ids)
@@ -57,7 +57,7 @@ class QueueSender:
         if self._sent_last is not None:
             # They keep their order.
             self._sent_last.exception()
-        return [SentMessage(ids.at(offset), offset) for offset in self._send_batch(records)]
+        return [SentMessage(ids, offset) for offset in self._send_batch(records)]
 
     def _send_batch(self, records: list[ProducerRecord]) -> list[int]:
         tracing = self._connection.tracing

@@ -169,6 +169,55 @@ def test_acknowledgements_go_out_together(server: _Server, door: QueueRpc) -> No
         settler.ack("1")
 
 
+def test_a_second_call_of_acknowledgements_does_not_wait_for_the_first(server: _Server, door: QueueRpc) -> None:
+    answering, second = threading.Event(), threading.Event()
+
+    def answer(name: str, call: Any) -> Answer:
+        if len(server.calls) > 1:
+            second.set()
+        answering.wait(_ENOUGH_S)
+        return wire.Outcomes([None] * len(call.receipts))
+
+    server.answer = answer
+    settler = AckBatcher("q", door)
+    results = [settler.ack(str(number)) for number in range(3_000)]
+    try:
+        assert second.wait(_ENOUGH_S), "the second call is sent while the first is not answered"
+    finally:
+        answering.set()
+    for each in results:
+        each.result(_ENOUGH_S)
+    assert sorted(receipt for _, call in server.calls for receipt in call.receipts) == sorted(map(str, range(3_000)))
+    settler.close()
+
+
+def test_acknowledgements_of_many_threads_are_all_answered(server: _Server, door: QueueRpc) -> None:
+    server.answer = lambda name, call: wire.Outcomes([None] * len(call.receipts))
+    settler = AckBatcher("q", door)
+
+    def work(first: int) -> None:
+        for number in range(first, first + 300):
+            result = settler.ack(str(number))
+            if number % 50 == 0:
+                result.result(_ENOUGH_S)
+
+    threads = [threading.Thread(target=work, args=(300 * each,)) for each in range(6)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(_ENOUGH_S)
+    settler.close()
+    assert sorted(int(receipt) for _, call in server.calls for receipt in call.receipts) == list(range(1_800))
+
+
+def test_an_answer_about_other_messages_fails_the_acknowledgements(server: _Server, door: QueueRpc) -> None:
+    server.answer = lambda name, call: wire.Outcomes([])
+    settler = AckBatcher("q", door)
+    with pytest.raises(ClientError, match="not about the same messages"):
+        settler.ack("a").result(_ENOUGH_S)
+    settler.close()
+
+
 def test_a_lease_that_is_lost_fails_the_acknowledgement_but_not_giving_back(server: _Server, door: QueueRpc) -> None:
     def answer(name: str, call: Any) -> Answer:
         count = len(call.receipts if name == "Acknowledge" else call.wanted)
