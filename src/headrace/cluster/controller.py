@@ -23,7 +23,7 @@ elected (`Changes.outdated`).
 
 A broker is drained by reassignments, a bounded number at a time, and removed once it is dead and has no replica left.
 Internal topics are grown to their replication factor the same way: they may have been created before enough brokers
-had joined.
+had joined. The workers of one machine count as one broker.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -254,28 +254,38 @@ def _growth_moves(
 ) -> dict[PartitionKey, PartitionState]:
     """The next reassignments that raise a topic's replication factor, up to `MOVES_AT_ONCE` at a time."""
     in_progress = sum(state.is_reassigning for state in topic.partitions)
-    racks = topics.placement_candidates(image)
-    short = [
-        index
+    racks, machines = topics.placement_candidates(image), topics.machines(image)
+    short = {
+        index: others
         for index, state in enumerate(topic.partitions)
-        if len(state.replicas) < factor and not racks.keys() <= set(state.replicas)
-    ]
+        if len(state.replicas) < factor and (others := _on_other_machines(racks, machines, state.replicas))
+    }
     if not short or in_progress >= MOVES_AT_ONCE:
         return {}
     load = topics.replicas_by_broker(image)
     moves: dict[PartitionKey, PartitionState] = {}
-    for index in short:
+    for index, others in short.items():
         key, state = (topic.topic_id, index), topic.partitions[index]
         if key in changed or state.is_reassigning or not image.can_lead(state.leader):
             continue
         partition = TopicPartition(topic.name, PartitionIndex(index))
-        move = reassignment.begun(state, placement.grown(racks, partition, state.replicas, factor, load))
+        possible = len(state.replicas) + len({machines.get(broker, broker) for broker in others})
+        wanted = placement.grown(others, partition, state.replicas, min(factor, possible), load, machines)
+        move = reassignment.begun(state, wanted)
         if move is not state:
             moves[key] = move
             load.update(move.adding)
             if in_progress + len(moves) >= MOVES_AT_ONCE:
                 break
     return moves
+
+
+def _on_other_machines(
+    racks: placement.Racks, machines: placement.Machines, replicas: tuple[BrokerId, ...]
+) -> dict[BrokerId, str | None]:
+    """The brokers on machines that have none of these replicas."""
+    used = {machines.get(broker, broker) for broker in replicas}
+    return {broker: rack for broker, rack in racks.items() if machines.get(broker, broker) not in used}
 
 
 def _sole_copies(

@@ -138,7 +138,9 @@ class LinkChanges:
             value = encode_mirror(replace(mirror, topic_id=created.topic_id))
             return [key, link_key(mirror.link)], [Put(key, value)]
 
-        return await self._metadata.create_topic(topic, partitions=partitions, settings=settings, more=record)
+        return await self._metadata.create_topic(
+            topic, partitions=partitions, settings=settings, more=record, has_queue=bool(mirror.queue)
+        )
 
     async def change_mirror(self, topic_id: UUID, edit: MirrorEdit, *unchanged: str) -> Mirror:
         """Change the record of a mirror topic that is not promoted, if the keys `unchanged` are as they are known here;

@@ -15,6 +15,7 @@ Limits: one transaction changes at most `PARTITIONS_PER_COMMIT` partitions, for 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 from uuid import UUID, uuid4
@@ -23,6 +24,7 @@ from headrace.cluster import layout, topics
 from headrace.cluster.data_keys import AT_REST, DataKeyMaker, KeyChange
 from headrace.cluster.layout_keys import data_keys_key
 from headrace.cluster.layout_links import mirror_key
+from headrace.cluster.queue_placement import place_with_state
 from headrace.cluster.setting_changes import UnusedSettings, to_store
 from headrace.cluster.store import Compare, DeleteKey, MetadataStore, Put, StoreUnavailable, Write
 from headrace.cluster.store_watch import Listener, StoreWatcher, check_topics, effective_settings, uuid_text
@@ -30,6 +32,7 @@ from headrace.config.broker import BROKER_SETTINGS, BrokerSettings, broker_setti
 from headrace.config.group import GROUP_SETTINGS, GroupSettings, check_group_settings, group_settings
 from headrace.config.topic import TOPIC_SETTINGS, TopicSettings, topic_settings
 from headrace.model.errors import (
+    HeadraceError,
     InvalidPartitions,
     InvalidReplicaAssignment,
     InvalidSettings,
@@ -78,6 +81,8 @@ class Metadata:
         self._usual: tuple[TopicSettings, TopicSettings] | None = None
         """Cache: the defaults, and the same with the `min.insync.replicas` of a replicated topic."""
         self._unused = UnusedSettings()
+        self.before_queue: Callable[[], Awaitable[None]] | None = None
+        """Creates what must exist before a queue is placed: the topic of the state of queues."""
 
     @property
     def image(self) -> ClusterImage:
@@ -219,12 +224,18 @@ class Metadata:
         settings: Mapping[str, str] | None = None,
         validate_only: bool = False,
         more: TopicExtras | None = None,
+        has_queue: bool = False,
     ) -> TopicImage:
         """Create a topic and return it when every listener has seen it. None means this broker's default.
 
-        `more` is written in the same transaction.
+        `more` is written in the same transaction. A topic that is a queue, or will be one (`has_queue`), is placed with
+        its state.
         """
         topic_name = topics.check_name(name)
+        has_queue = not self.is_single_node and (has_queue or topics.is_queue(settings or {}))
+        if has_queue and not validate_only and self.before_queue is not None:
+            with suppress(HeadraceError):  # Without it the queue is placed as any other topic.
+                await self.before_queue()
 
         async def attempt() -> TopicImage:
             image = self.image
@@ -235,7 +246,13 @@ class Metadata:
             overrides = self._topic_settings_to_store(settings or {})
             topics.check_queue(overrides, len(placed))
             topics.check_bound(name, overrides)
-            topic = TopicImage(topic_name, TopicId(self._random_id()), topics.new_partitions(image, placed), overrides)
+            topic_id = TopicId(self._random_id())
+            if has_queue and len(placed) == 1:
+                topic_id, replicas = place_with_state(
+                    image, placed[0], lambda: TopicId(self._random_id()), is_fixed=assignment is not None
+                )
+                placed = [replicas]
+            topic = TopicImage(topic_name, topic_id, topics.new_partitions(image, placed), overrides)
             keys = self._key_change(topic, is_requested=True)
             extras = ((), ()) if more is None else more(topic)
             if not validate_only:

@@ -2,7 +2,7 @@
 
 Three rules, in order of priority:
 1. replicas of a partition are on different brokers, and on as many racks as possible (a broker without a rack is a
-   rack of its own);
+   rack of its own), and within a rack on as many machines, where these are given;
 2. leaders, then replicas, are balanced: within the topic first, then over the whole cluster;
 3. among equals the broker with the highest *score* for this partition wins (rendezvous hashing). The score depends only
    on that broker and that partition, so a broker that joins or leaves moves nothing between the others.
@@ -18,6 +18,9 @@ from headrace.model.ids import BrokerId, PartitionIndex, TopicName, TopicPartiti
 
 Racks = Mapping[BrokerId, str | None]
 """The brokers that may get replicas, and the rack of each."""
+
+Machines = Mapping[BrokerId, str]
+"""The machine of each broker that may share it with others; any other broker is on a machine of its own."""
 
 Replicas = tuple[BrokerId, ...]
 """The replicas of one partition; the first is the preferred leader."""
@@ -53,6 +56,7 @@ def place(
     *,
     existing: Sequence[Replicas] = (),
     load: Mapping[BrokerId, int] | None = None,
+    machines: Machines | None = None,
 ) -> list[Replicas]:
     """Place `count` more partitions of a topic that has `existing` ones; `racks` needs at least as many brokers as
     the replication factor.
@@ -75,19 +79,27 @@ def place(
         )
         replicas: Replicas = (leader,)
         while len(replicas) < replication_factor:
-            replicas += (_next(racks, replicas, loads, scores),)
+            replicas += (_next(racks, replicas, loads, scores, machines),)
         loads.add(replicas)
         placed.append(replicas)
     return placed
 
 
-def _next(racks: Racks, replicas: Sequence[BrokerId], loads: _Loads, scores: Mapping[BrokerId, int]) -> BrokerId:
+def _next(
+    racks: Racks,
+    replicas: Sequence[BrokerId],
+    loads: _Loads,
+    scores: Mapping[BrokerId, int],
+    machines: Machines | None = None,
+) -> BrokerId:
     """The best broker for one more replica beside `replicas`."""
     used = rack_use(racks, replicas)
+    machine_use = rack_use(machines or {}, replicas)
     return min(
         (broker for broker in racks if broker not in replicas),
         key=lambda broker: (
             used[_rack(racks, broker)],
+            machine_use[_rack(machines or {}, broker)],
             loads.replicas[broker],
             loads.cluster[broker],
             -scores[broker],
@@ -96,7 +108,7 @@ def _next(racks: Racks, replicas: Sequence[BrokerId], loads: _Loads, scores: Map
 
 
 def rack_use(racks: Racks, replicas: Iterable[BrokerId]) -> Counter[str | BrokerId]:
-    """The number of these replicas on each rack."""
+    """The number of these replicas on each rack, or on each machine."""
     return Counter(_rack(racks, broker) for broker in replicas)
 
 
@@ -121,13 +133,18 @@ def replaced(
 
 
 def grown(
-    racks: Racks, partition: TopicPartition, replicas: Replicas, replication_factor: int, load: Mapping[BrokerId, int]
+    racks: Racks,
+    partition: TopicPartition,
+    replicas: Replicas,
+    replication_factor: int,
+    load: Mapping[BrokerId, int],
+    machines: Machines | None = None,
 ) -> Replicas:
     """The replicas with more appended, up to the replication factor or the number of brokers."""
     scores = {broker: score(partition, broker) for broker in racks}
     loads = _Loads((), load)
     while len(replicas) < replication_factor and not racks.keys() <= set(replicas):
-        replicas += (_next(racks, replicas, loads, scores),)
+        replicas += (_next(racks, replicas, loads, scores, machines),)
     return replicas
 
 

@@ -57,20 +57,33 @@ def check_collision(name: TopicName, others: Iterable[TopicName]) -> None:
 def default_replication_factor(image: ClusterImage, settings: BrokerSettings) -> int:
     """The configured `default.replication.factor`, or else 3, capped at the number of brokers.
 
-    Brokers with the same rack and host count as one, as the workers of one machine: another replica there would cost as
-    much again for each message, and be lost with the first.
+    The workers of one machine count as one broker.
     """
     if "default.replication.factor" in settings.given:
         return settings.default_replication_factor
-    places = {
-        broker_id if rack is None else (rack, image.brokers[broker_id].endpoint.host)
-        for broker_id, rack in _members(image).items()
+    return max(1, min(REPLICAS_BY_DEFAULT, machine_count(image)))
+
+
+def machines(image: ClusterImage) -> dict[BrokerId, str]:
+    """The machine of each broker that shares its rack and host with others, as the workers of one machine do.
+
+    Another replica there would cost as much again for each message, and be lost with the first.
+    """
+    return {
+        broker_id: f"{broker.endpoint.host} in {broker.rack}"
+        for broker_id, broker in image.brokers.items()
+        if broker.rack is not None
     }
-    return max(1, min(REPLICAS_BY_DEFAULT, len(places)))
+
+
+def machine_count(image: ClusterImage) -> int:
+    """The number of brokers that are not being drained; the workers of one machine count as one."""
+    found = machines(image)
+    return len({found.get(broker_id, broker_id) for broker_id in _members(image)})
 
 
 def internal_replication_factors(settings: BrokerSettings) -> dict[TopicName, int]:
-    """The replication factors of the internal topics, which they have as soon as there are as many brokers."""
+    """The replication factors of the internal topics, which they have as soon as there are as many machines."""
     factors = {}
     for topic, factor in INTERNAL_REPLICAS.items():
         value = settings.value(factor) if isinstance(factor, str) else factor
@@ -80,9 +93,9 @@ def internal_replication_factors(settings: BrokerSettings) -> dict[TopicName, in
 
 
 def initial_replication_factor(image: ClusterImage, settings: BrokerSettings, topic: TopicName) -> int:
-    """What an internal topic is created with: its replication factor, capped at the number of brokers. The controller
-    raises it when brokers join."""
-    return min(internal_replication_factors(settings)[topic], max(1, len(_members(image))))
+    """What an internal topic is created with: its replication factor, capped at the number of brokers, of which the
+    workers of one machine count as one. The controller raises it when brokers join."""
+    return min(internal_replication_factors(settings)[topic], max(1, machine_count(image)))
 
 
 def place(image: ClusterImage, topic: TopicName, count: int, replication_factor: int) -> Assignment:
@@ -108,12 +121,15 @@ def place(image: ClusterImage, topic: TopicName, count: int, replication_factor:
         min(replication_factor, len(up)),
         existing=[state.replicas for state in existing],
         load=load,
+        machines=machines(image),
     )
     if replication_factor <= len(up):
         return placed
     first = len(existing)
     return [
-        placement.grown(members, TopicPartition(topic, PartitionIndex(index)), replicas, replication_factor, load)
+        placement.grown(
+            members, TopicPartition(topic, PartitionIndex(index)), replicas, replication_factor, load, machines(image)
+        )
         for index, replicas in enumerate(placed, first)
     ]
 
@@ -174,9 +190,14 @@ def check_count(count: int, settings: BrokerSettings) -> None:
         )
 
 
+def is_queue(settings: Mapping[str, str]) -> bool:
+    """True for the settings of a topic that is a queue."""
+    return settings.get("queue.type", "none") != "none"
+
+
 def check_queue(settings: Mapping[str, str], partitions: int) -> None:
     """Refuse a queue with more than one partition: one engine delivers its messages, in one order."""
-    if partitions != 1 and settings.get("queue.type", "none") != "none":
+    if partitions != 1 and is_queue(settings):
         raise InvalidPartitions(f"a queue is a topic with one partition, and not {partitions}")
 
 

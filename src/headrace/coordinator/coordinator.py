@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
-from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 from headrace.cluster.metadata import Metadata
@@ -23,6 +22,7 @@ from headrace.coordinator.timers import TimerLoop
 from headrace.model.errors import CoordinatorNotAvailable, CorruptBatch, NotCoordinator, NotLeader, TopicExists
 from headrace.model.ids import BrokerId, TopicName
 from headrace.model.image import ClusterImage
+from headrace.model.state_partition import partition_for
 from headrace.protocol.fields import check_name
 from headrace.replication.partition import Partition
 from headrace.replication.partitions import PartitionTable
@@ -31,24 +31,6 @@ from headrace.runtime.clock import Clock
 M = TypeVar("M", bound=Machine[Any])
 
 log = logging.getLogger(__name__)
-
-_INT32 = 0xFFFF_FFFF
-
-
-def java_hash(text: str) -> int:
-    """Java's `String.hashCode`, by which Kafka's tools find the partition of a group or transactional id."""
-    value = 0
-    data = text.encode("utf-16-be", "surrogatepass")
-    for at in range(0, len(data), 2):
-        value = (31 * value + (data[at] << 8 | data[at + 1])) & _INT32
-    return value - (1 << 32) if value & 0x8000_0000 else value
-
-
-@lru_cache(maxsize=4096)
-def partition_for(key: str, count: int) -> int:
-    """The partition of a key, as in Kafka: the hash's absolute value (0 for the smallest integer) modulo `count`."""
-    value = java_hash(key)
-    return (0 if value == -(1 << 31) else abs(value)) % count
 
 
 class Coordinator(Generic[M]):

@@ -21,6 +21,7 @@ from headrace.model.errors import HeadraceError, InvalidMessage, NotLeader, Unkn
 from headrace.model.image import ClusterImage, TopicImage
 from headrace.model.queue_state import StateChangesPage, StatePosition
 from headrace.model.queue_wire import Counts, Filter, Move, OutgoingMessage, Peeked, Received, Sent
+from headrace.model.state_partition import state_name
 from headrace.queues.api import Failures, QueueEdit, QueueInfo, ReceiveOptions
 from headrace.queues.catalog import QueueCatalog, is_queue
 from headrace.queues.host.backlog import QueueBacklog
@@ -35,7 +36,7 @@ from headrace.queues.move.redrive import MoveTasks
 from headrace.queues.remote import AnyQueueCall, perform
 from headrace.queues.router import QueueRouter
 from headrace.queues.share.service import ShareCall, ShareService
-from headrace.queues.state_store import ReplicatedState, StateCall, state_name
+from headrace.queues.state_store import ReplicatedState, StateCall
 from headrace.quotas.disk_pressure import DiskPressure
 from headrace.records.reader import Record
 from headrace.replication.calls import answer_to, unknown_call
@@ -326,7 +327,13 @@ class QueueService:
         return await answer_to(lambda: self._perform(queue_call))
 
     async def _perform(self, call: AnyQueueCall) -> Any:
-        return await perform(self._local(self.catalog.topic(call.queue)), call)
+        try:
+            topic = self.catalog.topic(call.queue)
+        except UnknownQueue as error:
+            # The caller knows it, from an image that this broker may not have yet. If the queue was deleted, the caller
+            # finds that out by itself when it tries again.
+            raise NotLeader(f"{error}, or not yet") from None
+        return await perform(self._local(topic), call)
 
     def _local(self, topic: TopicImage) -> LocalQueue:
         opened = self._queues.get(topic.topic_id)

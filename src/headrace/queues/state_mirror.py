@@ -13,10 +13,11 @@ from headrace.coordinator.machine import InternalRecord
 from headrace.model.errors import NotLeader
 from headrace.model.invariants import invariant
 from headrace.model.queue_state import OWN_KEYS
+from headrace.model.state_partition import state_name
 from headrace.queues.engine.mirrored_state import below, changes_between
 from headrace.queues.host.state_writer import parts_of
 from headrace.queues.move.transfer import without_pages
-from headrace.queues.state_store import StateStore, state_name
+from headrace.queues.state_store import StateStore
 from headrace.replication.partition import Partition
 
 A = TypeVar("A")

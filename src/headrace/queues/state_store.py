@@ -8,7 +8,6 @@ which rules out that the former write arrives later.
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from typing import Any, Protocol, TypeVar
-from uuid import UUID
 
 from headrace.cluster.metadata import Metadata
 from headrace.coordinator.completion import committed
@@ -38,11 +37,6 @@ _TOPIC_SETTINGS = {
 }
 _LANE = "queue-state"
 _TIMEOUT_S = 10.0
-
-
-def state_name(topic_id: UUID, partition: int, group: str = "") -> str:
-    """The name of a queue's state; `group` is a share group's id."""
-    return f"{topic_id.hex}:{partition}:{group}"
 
 
 class OpenState(Call, frozen=True):
@@ -127,6 +121,7 @@ class ReplicatedState:
         metadata.subscribe(self._image_changed)
 
     def start(self) -> None:
+        self._metadata.before_queue = self.coordinator.ensure_topic
         self.coordinator.start()
 
     async def stop(self) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from headrace.config.broker import broker_settings
 from headrace.model.errors import StoreConflict, TopicExists, UnknownTopic
 from headrace.model.features import LATEST_LEVEL
 from headrace.model.ids import BrokerId, TopicId, TopicName
-from headrace.model.image import BrokerInfo, Endpoint, PartitionState, TopicImage
+from headrace.model.image import QUEUE_STATE_TOPIC, BrokerInfo, Endpoint, PartitionState, TopicImage
+from headrace.model.state_partition import state_partition
 from headrace.runtime.clock import SystemClock
 from headrace.testing.etcd import EtcdProcess, is_installed
 from tests.waiting import until_async as until
@@ -426,3 +428,52 @@ def test_the_default_of_min_insync_is_what_every_partition_can_have(tmp_path: Pa
         assert everyone[0].topic_settings(wholly).min_insync_replicas == 2
 
     run(tmp_path, scenario, brokers=3)
+
+
+def test_a_new_queue_is_led_by_the_broker_that_leads_its_state(tmp_path: Path) -> None:
+    async def scenario(everyone: list[Metadata], ways: list[WayToStore]) -> None:
+        one, two = everyone
+
+        async def create_state() -> None:
+            with suppress(TopicExists):
+                await seen(two, await one.create_topic(QUEUE_STATE_TOPIC, partitions=16, replication_factor=1))
+
+        one.before_queue = two.before_queue = create_state
+        settings = {"queue.type": "standard"}
+        made = []
+        for metadata in everyone:
+            for number, factor in enumerate([None, None, 1, 1]):
+                name = f"q{metadata.broker_id}-{number}"
+                made.append(
+                    await metadata.create_topic(name, partitions=1, replication_factor=factor, settings=settings)
+                )
+        assigned = await one.create_topic("assigned", assignment={0: [1, 0]}, settings=settings)
+        assert (assigned.partitions[0].replicas, assigned.partitions[0].leader) == ((1, 0), 1)
+        made.append(assigned)
+        states = one.image.topics[QUEUE_STATE_TOPIC].partitions
+        assert {topic.partitions[0].leader for topic in made} == {0, 1}
+        for topic in made:
+            assert states[state_partition(topic.topic_id, 16)].leader == topic.partitions[0].leader
+
+    run(tmp_path, scenario)
+
+
+def test_a_topic_that_is_no_queue_does_not_ask_for_the_state(tmp_path: Path) -> None:
+    async def scenario(everyone: list[Metadata], ways: list[WayToStore]) -> None:
+        asked: list[str] = []
+
+        async def refuse() -> None:
+            asked.append("state")
+            raise StoreConflict("not now")
+
+        one = everyone[0]
+        one.before_queue = refuse
+        await one.create_topic("plain", partitions=1)
+        await one.create_topic("checked", partitions=1, settings={"queue.type": "standard"}, validate_only=True)
+        assert not asked
+        # A queue is created even though the topic of its state cannot be created now.
+        await one.create_topic("made", partitions=1, settings={"queue.type": "standard"})
+        await one.create_topic("mirrored", partitions=1, has_queue=True)
+        assert asked == ["state", "state"]
+
+    run(tmp_path, scenario)

@@ -1,11 +1,31 @@
 """How many replicas a topic gets that was created without saying so, or by the brokers themselves."""
 
+from collections import Counter
+from dataclasses import replace
+from uuid import UUID
+
 import pytest
 
-from headrace.cluster.topics import default_replication_factor, initial_replication_factor, internal_replication_factors
+from headrace.cluster.controller import Event, decide
+from headrace.cluster.topics import (
+    default_replication_factor,
+    initial_replication_factor,
+    internal_replication_factors,
+    place,
+)
 from headrace.config.broker import broker_settings
-from headrace.model.ids import BrokerId
-from headrace.model.image import INTERNAL_REPLICAS, INTERNAL_TOPICS, OFFSETS_TOPIC, BrokerInfo, ClusterImage, Endpoint
+from headrace.model.ids import BrokerId, LeaderEpoch, TopicId, TopicName
+from headrace.model.image import (
+    INTERNAL_REPLICAS,
+    INTERNAL_TOPICS,
+    OFFSETS_TOPIC,
+    QUEUE_STATE_TOPIC,
+    BrokerInfo,
+    ClusterImage,
+    Endpoint,
+    PartitionState,
+    TopicImage,
+)
 
 
 def a_cluster(*brokers: tuple[str, str | None]) -> ClusterImage:
@@ -39,10 +59,55 @@ def test_what_was_set_counts() -> None:
     assert default_replication_factor(a_cluster(("a", "a"), ("a", "a")), settings) == 2
 
 
-def test_each_internal_topic_has_a_number_of_replicas_and_no_more_than_there_are_brokers() -> None:
+def test_each_internal_topic_has_a_number_of_replicas_and_no_more_than_there_are_machines() -> None:
     settings = broker_settings({"offsets.topic.replication.factor": "5"})
     assert internal_replication_factors(settings) == dict.fromkeys(INTERNAL_TOPICS, 3) | {OFFSETS_TOPIC: 5}
-    image = a_cluster(*[("a", "a")] * 4)
-    assert {initial_replication_factor(image, settings, topic) for topic in INTERNAL_REPLICAS} == {3, 4}
-    alone = a_cluster(("a", None))
-    assert {initial_replication_factor(alone, settings, topic) for topic in INTERNAL_REPLICAS} == {1}
+
+    def created(image: ClusterImage) -> set[int]:
+        return {initial_replication_factor(image, settings, topic) for topic in INTERNAL_REPLICAS}
+
+    assert created(a_cluster(*[("a", None)] * 4)) == {3, 4}
+    assert created(a_cluster(("a", None))) == {1}
+    assert created(a_cluster(*[("a", "a")] * 4)) == {1}
+    assert created(a_cluster(*[("a", "zone")] * 2, *[("b", "zone")] * 2)) == {2}
+
+
+@pytest.mark.parametrize(
+    ("brokers", "replicas", "expected"),
+    [
+        # The workers of one machine: there is nowhere else to go.
+        ([("a", "a"), ("a", "a")], (0,), None),
+        # A second machine gets one, though its other worker and that of the first one have less to do.
+        ([("a", "a"), ("a", "a"), ("b", "b"), ("b", "b")], (0,), 1),
+        ([("a", "zone"), ("a", "zone"), ("b", "zone"), ("b", "zone")], (0,), 1),
+        ([("a", "zone"), ("a", "zone"), ("b", "zone"), ("b", "zone"), ("c", "zone")], (1,), 2),
+        ([("a", None), ("a", None), ("a", None)], (2,), 2),
+    ],
+)
+def test_an_internal_topic_grows_onto_other_machines(
+    brokers: list[tuple[str, str | None]], replicas: tuple[int, ...], expected: int | None
+) -> None:
+    image = a_cluster(*brokers)
+    held = tuple(map(BrokerId, replicas))
+    state = PartitionState(held[0], LeaderEpoch(0), held, held)
+    topic = TopicImage(QUEUE_STATE_TOPIC, TopicId(UUID(int=1)), (state,))
+    image = replace(image, topics={topic.name: topic}, topic_names={topic.topic_id: topic.name})
+    moves = decide(image, Event(), {QUEUE_STATE_TOPIC: 3}).partitions
+    if expected is None:
+        assert not moves
+        return
+    (move,) = moves.values()
+    hosts = [brokers[broker] for broker in move.replicas]
+    assert len(move.adding) == expected
+    assert brokers[0][1] is None or len(set(hosts)) == len(hosts)
+
+
+def test_replicas_of_one_rack_are_on_different_machines() -> None:
+    image = a_cluster(*[("a", "zone")] * 3, *[("b", "zone")] * 3, *[("c", "zone")] * 3)
+    for replicas in place(image, TopicName("t"), 30, 3):
+        assert {image.brokers[BrokerId(broker)].endpoint.host for broker in replicas} == {"a", "b", "c"}
+
+
+def test_leaders_of_an_internal_topic_are_spread_over_the_workers() -> None:
+    leaders = Counter(replicas[0] for replicas in place(a_cluster(*[("a", "a")] * 4), QUEUE_STATE_TOPIC, 16, 1))
+    assert leaders == dict.fromkeys(range(4), 4)

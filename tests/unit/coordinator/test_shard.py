@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from headrace.config.topic import TopicSettings
-from headrace.coordinator.coordinator import Coordinator, java_hash, partition_for
+from headrace.coordinator.coordinator import Coordinator
 from headrace.coordinator.log_replay import load
 from headrace.coordinator.machine import EntryMachine, InternalRecord, Outcome
 from headrace.coordinator.shard import Shard, ShardState
@@ -28,6 +28,7 @@ from headrace.model.errors import (
 from headrace.model.ids import BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName
 from headrace.model.image import PartitionState
 from headrace.model.invariants import InvariantViolation
+from headrace.model.state_partition import java_hash, partition_for
 from headrace.records.batch import iter_headers, read_header
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record

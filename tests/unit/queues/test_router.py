@@ -21,7 +21,7 @@ from headrace.model.errors import (
 from headrace.model.features import LATEST_LEVEL
 from headrace.model.ids import BrokerId
 from headrace.model.image import ClusterImage
-from headrace.model.queue_wire import Filter, OutgoingMessage
+from headrace.model.queue_wire import Counts, Filter, OutgoingMessage
 from headrace.protocol.codec import make, response_schema
 from headrace.queues import remote, router
 from headrace.queues.api import ReceiveOptions
@@ -29,7 +29,7 @@ from headrace.queues.router import QueueRouter
 from headrace.queues.service import QueueService
 from headrace.queues.state_machine import StatePage
 from headrace.queues.state_store import OpenState, ReadState, WriteState
-from headrace.replication.calls import ask, read_answer
+from headrace.replication.calls import ask, encode_call, read_answer
 from tests.unit.queues.brokers import QueueBroker
 from tests.waiting import until_async
 
@@ -218,5 +218,16 @@ def test_a_call_of_a_newer_version_is_refused_and_harms_nobody(broker: QueueBrok
         for unknown in (msgspec.msgpack.encode(["CallOfTomorrow", 1]), b"\xc1", b""):
             with pytest.raises(PeerUnavailable, match="another version"):
                 read_answer(await broker.queues.serve(unknown), type(None))
+
+    broker.run(run())
+
+
+def test_a_call_for_a_queue_that_this_broker_does_not_know_yet_is_to_be_tried_again(broker: QueueBroker) -> None:
+    """The caller may have an image that is newer by the creation of the queue."""
+
+    async def run() -> None:
+        answer = await broker.queues.serve(encode_call(remote.CountCall("of-tomorrow")))
+        with pytest.raises(NotLeader, match="of-tomorrow, or not yet"):
+            read_answer(answer, Counts)
 
     broker.run(run())

@@ -23,12 +23,13 @@ from headrace.coordinator.timers import TimerLoop
 from headrace.model.errors import HeadraceError, QueueUnavailable, StaleQueueLeader
 from headrace.model.invariants import invariant
 from headrace.model.queue_state import OWN_KEYS
+from headrace.model.state_partition import state_name
 from headrace.observe.queue_counts import QueueCounts
 from headrace.queues.engine.engine import Engine
 from headrace.queues.host.log_tail import LogTail
 from headrace.queues.host.message_cache import MessageCache
 from headrace.queues.host.state_writer import StateWriter
-from headrace.queues.state_store import StateStore, state_name
+from headrace.queues.state_store import StateStore
 from headrace.quotas.disk_pressure import DiskPressure
 from headrace.replication.partition import Partition
 from headrace.runtime.clock import Clock

@@ -18,11 +18,12 @@ from typing import NamedTuple
 
 from headrace.config.group import EARLIEST, LATEST, READ_COMMITTED, GroupSettings, parse_reset
 from headrace.model.errors import HeadraceError, NotLeader, OffsetOutOfRange, StaleQueueLeader
+from headrace.model.state_partition import state_name
 from headrace.queues.share.acks import AckBatch, acknowledge
 from headrace.queues.share.dead_letter_delivery import DeadLetterDelivery
 from headrace.queues.share.dead_letters import LetterWriter
 from headrace.queues.share.engine import AcquiredRange, ShareEngine
-from headrace.queues.state_store import StateStore, state_name
+from headrace.queues.state_store import StateStore
 from headrace.records.batch import BatchHeader, iter_headers
 from headrace.replication.partition import Partition
 from headrace.replication.waiters import DataWaiters

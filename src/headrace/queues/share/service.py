@@ -23,10 +23,11 @@ from headrace.model.errors import (
     QueueUnavailable,
 )
 from headrace.model.ids import BrokerId
+from headrace.model.state_partition import state_name
 from headrace.queues.share.dead_letters import DeadLetterTopics, WriteDeadLetters
 from headrace.queues.share.partition import SharePartition, SharePosition
 from headrace.queues.state_machine import QueueStateMachine
-from headrace.queues.state_store import StateStore, state_name
+from headrace.queues.state_store import StateStore
 from headrace.replication.calls import Call, ask
 from headrace.replication.partition import Partition
 from headrace.replication.partitions import PartitionTable

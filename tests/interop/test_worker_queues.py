@@ -1,0 +1,53 @@
+"""Queues on the workers of one machine: each is led by the worker that leads its state, and one address is enough."""
+
+import json
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.model.image import QUEUE_STATE_TOPIC
+from headrace.model.state_partition import state_partition
+from headrace.testing.cluster import ClusterProcesses
+from headrace.testing.etcd import is_installed
+from headrace.wire import Cluster
+
+pytestmark = pytest.mark.skipif(not is_installed(), reason="etcd is not installed")
+
+WORKERS = 2
+QUEUES = 12
+
+
+def sqs(url: str, action: str, **body: object) -> dict[str, Any]:
+    headers = {"Content-Type": "application/x-amz-json-1.0", "X-Amz-Target": f"AmazonSQS.{action}"}
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request, timeout=60) as response:
+        found: dict[str, Any] = json.loads(response.read() or b"{}")
+        return found
+
+
+@pytest.mark.timeout(300)
+def test_new_queues_are_led_with_their_state_and_work_at_one_address(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path, brokers=WORKERS, racks=["machine"]) as cluster:
+        url = cluster.brokers[1].http_url
+        urls = [sqs(url, "CreateQueue", QueueName=f"sqs-{number}")["QueueUrl"] for number in range(QUEUES)]
+        with Cluster(cluster.bootstrap) as wire:
+            for number in range(QUEUES):
+                assert wire.create_topic(f"kafka-{number}", partitions=1, settings={"queue.type": "standard"})
+            topics = wire.metadata()
+        states = topics[QUEUE_STATE_TOPIC].partitions
+        assert {state.leader for state in states} == {1, 2}
+        assert {len(state.replicas) for state in states} == {1}
+        queues = [topic for name, topic in topics.items() if name.startswith(("sqs-", "kafka-"))]
+        assert len(queues) == 2 * QUEUES
+        for queue in queues:
+            assert queue.topic_id is not None
+            assert states[state_partition(queue.topic_id, len(states))].leader == queue.partitions[0].leader
+        assert {queue.partitions[0].leader for queue in queues} == {1, 2}
+        # Also those that the other worker leads.
+        for number, queue_url in enumerate(urls):
+            sqs(url, "SendMessage", QueueUrl=queue_url, MessageBody=str(number))
+            (message,) = sqs(url, "ReceiveMessage", QueueUrl=queue_url, WaitTimeSeconds=20)["Messages"]
+            assert message["Body"] == str(number)
+            sqs(url, "DeleteMessage", QueueUrl=queue_url, ReceiptHandle=message["ReceiptHandle"])
