@@ -163,6 +163,8 @@ class AckBatcher:
             # Leases first: their time may be running out.
             extensions, acks, nacks = _take(self._extensions), _take(self._acks), _take(self._nacks)
             self._may_overtake = not extensions and not nacks
+            if self._has_second():
+                self._wake_second()
             if extensions:
                 self._say(wire.Extend(self._queue, [each for each, _ in extensions]), extensions, "extended")
             if acks:
