@@ -3,7 +3,6 @@
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
 
 from headrace.app.audit_writer import AuditWriter
 from headrace.app.client_quotas import client_quotas
@@ -61,6 +60,7 @@ from headrace.runtime.expiries import Expiries
 from headrace.schemas.service import RegistryService
 from headrace.security.audit.log import AuditLog
 from headrace.security.security import Security
+from headrace.storage.between_syncs import BetweenSyncs
 from headrace.transactions.markers import MarkerWriter
 from headrace.transactions.service import TransactionService
 
@@ -83,8 +83,8 @@ class NodeServices:
     peers: Peers | None
     """None on a single node, and so is `membership`."""
     membership: Membership | None
-    between_syncs: Event
-    """Set while no log is being synced."""
+    between_syncs: BetweenSyncs
+    """Whether logs are being synced."""
 
     def start(self) -> Services:
         """Make and start all of them."""

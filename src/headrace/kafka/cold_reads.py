@@ -6,16 +6,20 @@ for searches in logs.
 
 A sync of a log waits behind the reads that the disk has already been given, so reads for consumers are given to it by
 pieces, and none while a sync is in progress. That wait is bounded: on a broker that syncs all the time they go on, a
-piece of 128 KiB each `_GIVE_WAY_S`.
+piece of 128 KiB each `_GIVE_WAY_S`. Where syncs are rare (`storage/between_syncs.py`) pieces are larger, and what
+consumers will read next is read ahead (`kafka/ordered_reads.py`), after what they wait for.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
-from threading import Event
 from typing import Any, NamedTuple
 
+from headrace.storage.between_syncs import BetweenSyncs
+from headrace.storage.slice import PIECE_BYTES
+
+_QUIET_PIECE_BYTES = 1024 * 1024
 _GIVE_WAY_S = 0.005
 """The longest wait for the end of syncs before a piece is read."""
 
@@ -30,16 +34,18 @@ class ColdRead(NamedTuple):
 class ColdReads:
     """Belongs to the event loop that calls it."""
 
-    __slots__ = ("_between_syncs", "_consumer_threads", "_reading", "_waiting", "_workers")
+    __slots__ = ("_ahead", "_between_syncs", "_consumer_threads", "_reading", "_waiting", "_workers")
 
-    def __init__(self, workers: Executor, threads: int, between_syncs: Event | None = None) -> None:
-        """`workers` has that many threads. `between_syncs` is set while no log is being synced."""
+    def __init__(self, workers: Executor, threads: int, between_syncs: BetweenSyncs | None = None) -> None:
+        """`workers` has that many threads."""
         self._workers = workers
         self._between_syncs = between_syncs
         self._consumer_threads = max(1, threads // 2)
         self._reading = 0
         self._waiting: deque[ColdRead] = deque()
         """Reads for consumers; a connection has few of them, since what it has in flight is bounded."""
+        self._ahead: deque[ColdRead] = deque()
+        """Reads that no consumer waits for yet."""
 
     @property
     def waiting_count(self) -> int:
@@ -60,10 +66,25 @@ class ColdReads:
         self._begin()
         return read if self._waiting and self._waiting[-1] is read else None
 
-    def give_way(self) -> None:
-        """Wait for the end of the syncs in progress, but not for long. Called in worker threads."""
+    def run_ahead(self, work: Callable[[], Any], done: Callable[[asyncio.Future[Any]], None]) -> None:
+        """Like `run` for a consumer, when no consumer waits for a read. The caller bounds how many there are."""
+        self._ahead.append(ColdRead(work, done))
+        self._begin()
+
+    def is_disk_quiet(self) -> bool:
+        """Whether more may be read than consumers wait for. Called in any thread."""
+        return self._between_syncs is None or self._between_syncs.is_quiet
+
+    def give_way(self) -> int:
+        """Wait for the end of the syncs in progress, but not for long; returns how many bytes to read then.
+
+        Called in worker threads.
+        """
+        if self.is_disk_quiet():
+            return _QUIET_PIECE_BYTES
         if self._between_syncs is not None:
             self._between_syncs.wait(_GIVE_WAY_S)
+        return PIECE_BYTES
 
     def leave(self, read: ColdRead) -> bool:
         """Take a read out of the line; False if it has begun."""
@@ -73,8 +94,8 @@ class ColdReads:
         return True
 
     def _begin(self) -> None:
-        while self._waiting and self._reading < self._consumer_threads:
-            read = self._waiting.popleft()
+        while (self._waiting or self._ahead) and self._reading < self._consumer_threads:
+            read = self._waiting.popleft() if self._waiting else self._ahead.popleft()
             self._reading += 1
             future = asyncio.get_running_loop().run_in_executor(self._workers, read.work)
             future.add_done_callback(self._ended)

@@ -20,6 +20,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, overload
 from headrace.kafka.authentication import Authentication
 from headrace.kafka.grants import TopicGrants
 from headrace.kafka.metered_request import ClientMeter, MeteredRequest
+from headrace.kafka.ordered_reads import OrderedReader
 from headrace.kafka.outbox import Part
 from headrace.kafka.permissions import Need, not_authorized
 from headrace.kafka.services import Services
@@ -79,6 +80,8 @@ class Peer:
     """Whether it is a broker that fetches as a follower."""
     delivered: dict[Partition, Delivered] = field(default_factory=dict)
     """What the last fetch was sent of partitions where the number of records is known only from the next one."""
+    ordered_reads: dict[Partition, OrderedReader] = field(default_factory=dict)
+    """The partitions of which it reads old data, in order: their slices are to be made known to `OrderedReads`."""
     on_closed: dict[Hashable, Callable[[], None]] = field(default_factory=dict)
     """Callbacks for when the connection is lost, to end state bound to it. State that ends earlier removes its own."""
     meter: ClientMeter | None = None

@@ -26,6 +26,7 @@ from headrace.kafka.fetch_reads import (
 )
 from headrace.kafka.fetch_sessions import NO_SESSION, FetchPlan, PartitionFetch, PartitionKey
 from headrace.kafka.leaders import LEADER_ERRORS, current_leader, endpoints_of
+from headrace.kafka.ordered_reads import OrderedReader
 from headrace.kafka.request_meter import FETCH
 from headrace.model.errors import CorruptBatch, HeadraceError, OffsetOutOfRange
 from headrace.protocol.codec import response_header
@@ -251,6 +252,10 @@ class Fetch:
                     break
                 part = item.part
             parts.append(part)
+        peer = self._ctx.peer
+        if peer.ordered_reads and later is not Later.IN_WORKER:
+            ordered_reads = self._ctx.services.ordered_reads
+            later = later if ordered_reads.answers_at_once(peer, found) else Later.IN_WORKER
         return self._reply(found, parts) if later is None else self._read_later(found, parts, later)
 
     def _throttled(self, throttle_ms: int) -> Answer:
@@ -294,13 +299,18 @@ class Fetch:
             if error is None:
                 parts = [self._report_damage(*each) for each in zip(found, limits, read.result(), strict=True)]
                 answer.resolve(self._reply(found, parts))
+                ordered_reads.read_on(readers)
             else:
                 self._answer_with_error(found, answer, error)
 
-        cold_reads = self._ctx.services.cold_reads
+        cold_reads, ordered_reads = self._ctx.services.cold_reads, self._ctx.services.ordered_reads
         is_follower = self._ctx.peer.is_follower
         give_way = None if is_follower else cold_reads.give_way
-        read = cold_reads.run(partial(read_blocking, found, limits, give_way), done, is_follower=is_follower)
+        readers: Sequence[OrderedReader | None] = (
+            [None] * len(found) if is_follower else ordered_reads.follow(self._ctx.peer, found)
+        )
+        files = [None if reader is None else reader.file for reader in readers]
+        read = cold_reads.run(partial(read_blocking, found, limits, give_way, files), done, is_follower=is_follower)
 
         def leave_line() -> None:
             """The client is gone, or the broker is stopping: answer without records."""

@@ -22,6 +22,7 @@ from headrace.model.errors import EncryptionError, NotAuthentic, StorageFailed, 
 from headrace.protocol.fast import FetchedPartition
 from headrace.replication.partition import Partition
 from headrace.runtime.disk import Buffer
+from headrace.storage.ordered_file import OrderedFile
 from headrace.storage.slice import Slice
 
 log = logging.getLogger(__name__)
@@ -129,16 +130,17 @@ def limits_of(item: PartitionSlice) -> BatchLimits | None:
 def read_blocking(
     found: Sequence[PartitionSlice],
     limits: Sequence[BatchLimits | None],
-    give_way: Callable[[], None] | None,
+    give_way: Callable[[], int] | None,
+    files: Sequence[OrderedFile | None],
 ) -> list[FetchedPartition | Damaged]:
     """Read for a fetch, in a worker thread.
 
-    With `give_way` by pieces, calling it before each; what is sent as it is on disk is left in the page cache then.
-    Without it at once, and what follows the slices is read ahead.
+    With `give_way` by pieces, calling it before each, through the `files` of those that are read in order; what is sent
+    as it is on disk is left in the page cache then. Without it at once, and what follows the slices is read ahead.
     """
     read = [
-        item.part if item.slice is None else _read_one(item, item.slice, limit, give_way)
-        for item, limit in zip(found, limits, strict=True)
+        item.part if item.slice is None else _read_one(item, item.slice, limit, give_way, file)
+        for item, limit, file in zip(found, limits, files, strict=True)
     ]
     if give_way is None:
         for item in found:
@@ -149,11 +151,15 @@ def read_blocking(
 
 
 def _read_one(
-    item: PartitionSlice, cut: Slice, limits: BatchLimits | None, give_way: Callable[[], None] | None
+    item: PartitionSlice,
+    cut: Slice,
+    limits: BatchLimits | None,
+    give_way: Callable[[], int] | None,
+    ordered: OrderedFile | None,
 ) -> FetchedPartition | Damaged:
     try:
         if give_way is not None:
-            cut.bring_in(give_way)
+            cut.bring_in(give_way, ordered)
             is_sent_as_file = limits is None and cut.cipher is None and cut.length >= _SEND_FILE_FROM_BYTES
             if is_sent_as_file and cut.file.is_cached(cut.position, cut.length):
                 return item.part._replace(records=(FileRange(cut.file, cut.position, cut.length),))

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from threading import Event as ThreadEvent
 from typing import Protocol
 
 from headrace.cluster.access import AccessControl
@@ -16,6 +15,7 @@ from headrace.kafka.backlog_waits import BacklogWaits
 from headrace.kafka.cold_reads import ColdReads
 from headrace.kafka.departures import Departures
 from headrace.kafka.fetch_sessions import FetchSessions
+from headrace.kafka.ordered_reads import OrderedReads
 from headrace.kafka.recompression import Recompressor
 from headrace.kafka.request_meter import KafkaRequestMeter
 from headrace.kafka.schema_checks import SchemaChecks
@@ -37,6 +37,7 @@ from headrace.runtime.expiries import Expiries
 from headrace.runtime.turns import Turns
 from headrace.schemas.service import RegistryService
 from headrace.security.security import Security
+from headrace.storage.between_syncs import BetweenSyncs
 from headrace.transactions.service import TransactionService
 
 
@@ -106,15 +107,18 @@ class Services:
     """Limits the bytes sent to replicas that a reassignment adds."""
     turns: Turns = field(default_factory=Turns)
     """Shares the event loop between answers that take long to decrypt."""
-    between_syncs: ThreadEvent | None = None
-    """Set while no log is being synced; None if that is not known."""
+    between_syncs: BetweenSyncs | None = None
+    """Whether logs are being synced; None if that is not known."""
     cold_reads: ColdReads = field(init=False)
     """Reads of fetches that may wait for the disk."""
+    ordered_reads: OrderedReads = field(init=False)
+    """Reads ahead for consumers that read old data in order."""
     is_certain: Callable[[], bool] = lambda: True
     """True while this broker's lease is provably live; otherwise acks=1 waits like acks=all."""
 
     def __post_init__(self) -> None:
         self.cold_reads = ColdReads(self.workers, self.settings.background_threads, self.between_syncs)
+        self.ordered_reads = OrderedReads(self.cold_reads)
 
     @property
     def shares(self) -> ShareService:

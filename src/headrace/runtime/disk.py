@@ -19,6 +19,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_OPEN_FILES = Path("/proc/self/fd")
 
 # Constants of renameat2(2), which Python does not wrap.
 _AT_FDCWD = -100
@@ -68,6 +69,22 @@ class DiskFile(Protocol):
 
     def read_ahead(self, position: int, length: int) -> None:
         """Start to read bytes into the page cache, without waiting for them. May block if the device is busy."""
+        ...
+
+    def bring_in(self, position: int, length: int) -> int:
+        """Read bytes into the page cache and wait for them; returns their number, fewer at the end of the file."""
+        ...
+
+    def has_any_cached(self, position: int, length: int) -> bool:
+        """True if the page cache seems to have any of these bytes."""
+        ...
+
+    def drop_cached(self, position: int, length: int) -> None:
+        """Remove bytes from the page cache, as far as they are on the device and not in use."""
+        ...
+
+    def reopened_in_order(self) -> "DiskFile":
+        """Another handle of the same file, to read it from front to back: the kernel reads ahead for it."""
         ...
 
     def sync_data(self) -> None: ...
@@ -150,12 +167,13 @@ class Disk(Protocol):
 
 
 class OsFile:
-    __slots__ = ("_fd", "path")
+    __slots__ = ("_fd", "_kernel_reads_ahead", "path")
 
-    def __init__(self, path: Path, flags: int) -> None:
+    def __init__(self, path: Path, flags: int, *, opened_as: Path | None = None) -> None:
         self._fd = -1
+        self._kernel_reads_ahead = True
         self.path = path
-        self._fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(opened_as or path, flags | os.O_CLOEXEC, 0o644)
 
     def append(self, buffers: Sequence[Buffer]) -> int:
         fd = self._fd
@@ -208,9 +226,26 @@ class OsFile:
 
     def disable_read_ahead(self) -> None:
         os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
+        self._kernel_reads_ahead = False
 
     def read_ahead(self, position: int, length: int) -> None:
         os.posix_fadvise(self._fd, position, length, os.POSIX_FADV_WILLNEED)
+
+    def bring_in(self, position: int, length: int) -> int:
+        if not self._kernel_reads_ahead:
+            # In one piece: it would else be read by the 64 KiB that the kernel takes at a time.
+            self.read_ahead(position, length)
+        return page_cache.bring_in(self._fd, position, length)
+
+    def has_any_cached(self, position: int, length: int) -> bool:
+        return page_cache.has_any(self._fd, position, length)
+
+    def drop_cached(self, position: int, length: int) -> None:
+        os.posix_fadvise(self._fd, position, length, os.POSIX_FADV_DONTNEED)
+
+    def reopened_in_order(self) -> "OsFile":
+        # By the descriptor: the path may have got another file since, or none.
+        return OsFile(self.path, os.O_RDONLY, opened_as=_OPEN_FILES / str(self._fd))
 
     def sync_data(self) -> None:
         os.fdatasync(self._fd)

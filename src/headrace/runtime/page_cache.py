@@ -1,16 +1,22 @@
-"""Whether the page cache has a range of a file: cachestat(2) where the kernel has it (Linux 6.5), probes elsewhere.
+"""What the page cache has of a file: cachestat(2) where the kernel has it (Linux 6.5), probes elsewhere.
 
 cachestat answers for a whole range in one call. It also counts pages that are still being read from the device, so one
 byte at the end of the range is probed as well: reading ahead goes from the front to the back.
+
+What is to be brought in is sent to /dev/null: the kernel reads it as for any `sendfile`, and copies nothing.
 """
 
 import ctypes
+import errno
 import os
+from functools import cache
 from mmap import PAGESIZE
 
 _CACHESTAT = 451
 """The system call's number, the same on every architecture that got it after its numbering was unified."""
 _PROBE_EVERY_BYTES = 64 * 1024
+_COPY_BYTES = 128 * 1024
+_NO_SENDFILE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 class _Range(ctypes.Structure):
@@ -40,6 +46,32 @@ def is_cached(fd: int, position: int, length: int) -> bool:
         )
     pages = (position + length - 1) // PAGESIZE - position // PAGESIZE + 1
     return found >= pages and _has(fd, position + length - 1)
+
+
+def has_any(fd: int, position: int, length: int) -> bool:
+    """True if the page cache has any of these bytes, or is being given them; also if the kernel does not tell."""
+    found = _cached_pages(fd, position, length)
+    return found is None or found > 0
+
+
+def bring_in(fd: int, position: int, length: int) -> int:
+    """Wait until the page cache has these bytes; returns how many it has, fewer at the end of the file."""
+    got = 0
+    try:
+        while got < length and (count := os.sendfile(_null(), fd, position + got, length - got)):
+            got += count
+    except OSError as error:
+        if error.errno not in _NO_SENDFILE:
+            raise
+        buffer = memoryview(bytearray(_COPY_BYTES))
+        while got < length and (count := os.preadv(fd, [buffer[: length - got]], position + got)):
+            got += count
+    return got
+
+
+@cache
+def _null() -> int:
+    return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
 
 def _cached_pages(fd: int, position: int, length: int) -> int | None:

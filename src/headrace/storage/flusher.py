@@ -11,12 +11,12 @@ when a segment was closed, so that the recovery point advances.
 import logging
 from asyncio import AbstractEventLoop, Event, TimerHandle, get_running_loop
 from collections.abc import Callable
-from threading import Event as ThreadEvent
 from threading import Thread
 from time import monotonic
 
 from headrace.model.errors import DiskFull, HeadraceError
 from headrace.observe.histogram import COUNT_BOUNDS, LATENCY_BOUNDS_S, Histogram
+from headrace.storage.between_syncs import BetweenSyncs
 from headrace.storage.log import Log
 from headrace.storage.sync_queue import SyncQueue, SyncWork
 from headrace.storage.ticket import FlushTicket
@@ -47,9 +47,7 @@ class Flusher:
         self.sizes = Histogram(COUNT_BOUNDS)
         """Offsets that each flush has made durable."""
         self.failures = 0
-        self.between_syncs = ThreadEvent()
-        """Set while no sync is in progress: for threads whose own use of the disk would delay one."""
-        self.between_syncs.set()
+        self.between_syncs = BetweenSyncs()
         self._work = SyncQueue()
         # The first is for urgent work only. Without threads the owner replaces the queue, as the simulation does.
         self._threads = [
@@ -129,7 +127,7 @@ class Flusher:
         if ticket is not None:
             self._running.add(log)
             if self._threads:
-                self.between_syncs.clear()
+                self.between_syncs.note_begun()
             self._work.put(SyncWork(log, ticket))
 
     def _serve(self, urgent_only: bool) -> None:
@@ -169,4 +167,4 @@ class Flusher:
             self._begin(log)
         if not self._running:
             self._idle.set()
-            self.between_syncs.set()
+            self.between_syncs.note_idle()

@@ -8,11 +8,13 @@ from headrace.model.errors import EncryptionError
 from headrace.records.batch import HEADER_SIZE, read_header
 from headrace.runtime.disk import Buffer, DiskFile
 from headrace.storage.encryption import LogCipher
+from headrace.storage.ordered_file import OrderedFile
 
 _CHUNK_BYTES = 256 * 1024
 PIECE_BYTES = 128 * 1024
-"""How much is read at a time of what is not in the page cache. A sync of a log may have to wait for one piece."""
-_NEXT_HEADER_BYTES = 4096
+"""How much is read at a time of what is not in the page cache, where logs are synced often: a sync may have to wait for
+one piece."""
+NEXT_HEADER_BYTES = 4096
 """What is read of the batch after a slice, so that the event loop does not wait for the disk to locate it."""
 _of_thread = local()
 
@@ -47,18 +49,20 @@ class Slice(NamedTuple):
     end_offset: int = -1
     """The offset after the last batch; -1 if it is not known without reading more of the file."""
 
-    def bring_in(self, give_way: Callable[[], None]) -> None:
-        """Read into the page cache what it lacks, and the next header. Blocking; calls `give_way` before each piece.
+    def bring_in(self, give_way: Callable[[], int], ordered: OrderedFile | None = None) -> None:
+        """Read into the page cache what it lacks, and the next header. Blocking. Raises `OSError`.
 
-        Raises `OSError`.
+        Calls `give_way` before each piece, which returns how large that may be. Pieces of more than `PIECE_BYTES` are
+        read through `ordered`, for those who read on.
         """
-        position, end = self.position, self.position + self.length + _NEXT_HEADER_BYTES
-        buffer = _buffer()
+        position, end = self.position, self.position + self.length + NEXT_HEADER_BYTES
         while position < end:
             size = min(PIECE_BYTES, end - position)
             if not self.file.is_cached(position, size):
-                give_way()
-                if self.file.read_into(position, buffer[:size]) < size:
+                most = give_way()
+                size = min(most, end - position)
+                file = self.file if ordered is None or most <= PIECE_BYTES else ordered
+                if file.bring_in(position, size) < size:
                     return
             position += size
 

@@ -96,6 +96,17 @@ class ModelFile:
 
     def read_ahead(self, position: int, length: int) -> None: ...
 
+    def bring_in(self, position: int, length: int) -> int:
+        return len(self.read(position, length))
+
+    def has_any_cached(self, position: int, length: int) -> bool:
+        return True
+
+    def drop_cached(self, position: int, length: int) -> None: ...
+
+    def reopened_in_order(self) -> "ModelFile":
+        return ModelFile(self._disk, self.path, self._inode)
+
     def sync_data(self) -> None:
         self._disk.step("sync", self.path)
         self._inode.sync()
@@ -401,6 +412,18 @@ class FaultyFile:
 
     def read_ahead(self, position: int, length: int) -> None:
         self._file.read_ahead(position, length)
+
+    def bring_in(self, position: int, length: int) -> int:
+        return self._file.bring_in(position, length)
+
+    def has_any_cached(self, position: int, length: int) -> bool:
+        return self._file.has_any_cached(position, length)
+
+    def drop_cached(self, position: int, length: int) -> None:
+        self._file.drop_cached(position, length)
+
+    def reopened_in_order(self) -> "FaultyFile":
+        return FaultyFile(self._disk, self._file.reopened_in_order())
 
     def sync_data(self) -> None:
         self._disk.ask("sync", self.path)

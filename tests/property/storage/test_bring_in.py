@@ -16,6 +16,7 @@ class Recorded:
     """A file that notes what is read of it; the page cache has some of its parts."""
 
     path = Path("segment")
+    piece_bytes = PIECE_BYTES
 
     def __init__(self, size: int, cached: set[int], part_bytes: int) -> None:
         self.size, self.cached, self.part_bytes = size, cached, part_bytes
@@ -25,15 +26,16 @@ class Recorded:
         parts = range(position // self.part_bytes, (position + length - 1) // self.part_bytes + 1)
         return position + length <= self.size and all(part in self.cached for part in parts)
 
-    def read_into(self, position: int, buffer: memoryview) -> int:
-        length = max(0, min(len(buffer), self.size - position))
+    def bring_in(self, position: int, length: int) -> int:
+        length = max(0, min(length, self.size - position))
         self.events.append((position, length))
         parts = range(position // self.part_bytes, (position + length - 1) // self.part_bytes + 1)
         self.cached |= set(parts if length else ())
         return length
 
-    def give_way(self) -> None:
+    def give_way(self) -> int:
         self.events.append("give way")
+        return self.piece_bytes
 
 
 @given(
@@ -58,3 +60,24 @@ def test_nothing_is_read_of_what_is_cached() -> None:
     file: Any = Recorded(SIZE_MAX, set(range(1000)), PIECE_BYTES)
     Slice(file, 10, SIZE_MAX - PIECE_BYTES, 0, True).bring_in(file.give_way)
     assert file.events == []
+
+
+def test_large_pieces_are_read_through_the_file_of_an_ordered_reader() -> None:
+    file: Any = Recorded(SIZE_MAX, set(), PIECE_BYTES)
+    ordered: Any = Recorded(SIZE_MAX, set(), PIECE_BYTES)
+    ordered.piece_bytes = 4 * PIECE_BYTES
+    Slice(file, 0, 6 * PIECE_BYTES, 0, True).bring_in(ordered.give_way, ordered)
+    assert file.events == []
+    assert ordered.events[:3] == ["give way", (0, 4 * PIECE_BYTES), "give way"]
+    assert ordered.events[3][0] == 4 * PIECE_BYTES
+
+
+def test_small_pieces_are_not_read_through_it_since_the_kernel_would_read_more() -> None:
+    file: Any = Recorded(SIZE_MAX, set(), PIECE_BYTES)
+    ordered: Any = Recorded(SIZE_MAX, set(), PIECE_BYTES)
+    Slice(file, 0, 2 * PIECE_BYTES, 0, True).bring_in(file.give_way, ordered)
+    assert ordered.events == []
+    assert [event for event in file.events if isinstance(event, tuple)][:2] == [
+        (0, PIECE_BYTES),
+        (PIECE_BYTES, PIECE_BYTES),
+    ]

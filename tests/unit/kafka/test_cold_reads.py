@@ -6,6 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from headrace.kafka.cold_reads import ColdReads
+from headrace.storage.between_syncs import BUSY_SYNCS, BetweenSyncs
+from headrace.storage.slice import PIECE_BYTES
 from tests.waiting import until, until_async
 
 
@@ -81,49 +83,64 @@ def test_a_read_that_has_not_begun_can_leave_the_line() -> None:
     asyncio.run(test())
 
 
+def test_what_consumers_wait_for_is_read_before_what_is_read_ahead() -> None:
+    async def test() -> None:
+        gate, begun = threading.Event(), []
+        ended: list[asyncio.Future[Any]] = []
+
+        def work(name: str) -> None:
+            begun.append(name)
+            gate.wait(60)
+
+        with ThreadPoolExecutor(1) as workers:
+            reads = ColdReads(workers, 1)
+            reads.run(lambda: work("first"), ended.append, is_follower=False)
+            reads.run_ahead(lambda: work("ahead"), ended.append)
+            reads.run(lambda: work("second"), ended.append, is_follower=False)
+            gate.set()
+            await until_async(lambda: len(ended) == 3)
+            assert begun == ["first", "second", "ahead"]
+
+    asyncio.run(test())
+
+
 def test_a_piece_waits_for_the_end_of_a_sync() -> None:
-    between_syncs, went_on = threading.Event(), threading.Event()
-    waits: list[float] = []
+    gate, waits = threading.Event(), []
 
-    class Gate(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
-            assert timeout is not None, "a wait without a bound might never end"
-            waits.append(timeout)
-            return between_syncs.wait(60)
+    class Syncing(BetweenSyncs):
+        def wait(self, timeout_s: float) -> bool:
+            waits.append(timeout_s)
+            return gate.wait(60)
 
-    def read() -> None:
-        ColdReads(workers, 2, Gate()).give_way()
-        went_on.set()
-
+    between_syncs = Syncing()
+    between_syncs.note_begun()
     with ThreadPoolExecutor(1) as workers:
-        future = workers.submit(read)
+        future = workers.submit(ColdReads(workers, 2, between_syncs).give_way)
         until(lambda: waits or future.done(), "the wait for the sync")
-        assert not went_on.is_set()
-        between_syncs.set()
-        future.result(60)
-    assert went_on.is_set()
+        assert not future.done()
+        gate.set()
+        assert future.result(60) == PIECE_BYTES
+    assert len(waits) == 1
 
 
 def test_pieces_go_on_while_syncs_never_end() -> None:
     """Else a broker that is always syncing would never answer a consumer of old data."""
-    between_syncs = threading.Event()
+    between_syncs = BetweenSyncs()
+    between_syncs.note_begun()
     with ThreadPoolExecutor(1) as workers:
         reads = ColdReads(workers, 2, between_syncs)
-
-        def read() -> int:
-            for _ in range(20):
-                reads.give_way()
-            return 20
-
-        try:
-            assert workers.submit(read).result(30) == 20
-        finally:
-            between_syncs.set()
+        assert workers.submit(lambda: [reads.give_way() for _ in range(20)]).result(30) == [PIECE_BYTES] * 20
+        assert not reads.is_disk_quiet()
 
 
-def test_without_syncs_nothing_waits() -> None:
+def test_pieces_are_larger_where_syncs_are_rare() -> None:
+    between_syncs = BetweenSyncs()
     with ThreadPoolExecutor(1) as workers:
-        ColdReads(workers, 2).give_way()
-        between_syncs = threading.Event()
-        between_syncs.set()
-        ColdReads(workers, 2, between_syncs).give_way()
+        for reads in (ColdReads(workers, 2), ColdReads(workers, 2, between_syncs)):
+            assert reads.is_disk_quiet()
+            assert reads.give_way() > PIECE_BYTES
+        for _ in range(BUSY_SYNCS):
+            between_syncs.note_begun()
+            between_syncs.note_idle()
+        assert not reads.is_disk_quiet()
+        assert reads.give_way() == PIECE_BYTES

@@ -17,6 +17,7 @@ from headrace.kafka.cold_reads import ColdReads
 from headrace.kafka.dispatch import Context, Peer
 from headrace.kafka.fetch_sessions import FetchSessions
 from headrace.kafka.handlers.fetch import fetch
+from headrace.kafka.ordered_reads import OrderedReads
 from headrace.model.ids import LeaderEpoch, PartitionIndex, TopicId, TopicName
 from headrace.model.image import Endpoint
 from headrace.protocol.codec import RequestHeader
@@ -69,7 +70,8 @@ def context_of_cold_batch(workers: ThreadPoolExecutor, monkeypatch: pytest.Monke
         clock=ManualClock(),
         partitions=table,
         workers=workers,
-        cold_reads=ColdReads(workers, 1),
+        cold_reads=(cold_reads := ColdReads(workers, 1)),
+        ordered_reads=OrderedReads(cold_reads),
         fetch_sessions=FetchSessions(10, lambda: 1),
         settings=SimpleNamespace(fetch_max_bytes=1000),
         meter=None,

@@ -18,6 +18,7 @@ from headrace.kafka.cold_reads import ColdReads
 from headrace.kafka.dispatch import Context, Peer, Raw, route
 from headrace.kafka.fetch import Fetch
 from headrace.kafka.fetch_sessions import FetchSessions
+from headrace.kafka.ordered_reads import OrderedReads
 from headrace.model.ids import BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName
 from headrace.model.image import BrokerInfo, ClusterImage, Endpoint, PartitionState
 from headrace.protocol.codec import peek_api, read_request_header, write_response
@@ -157,7 +158,8 @@ async def pair(count: int, flush_policy: str = "os") -> AsyncIterator[Pair]:
             clock=SystemClock(),
             partitions=leader.table,
             workers=workers,
-            cold_reads=ColdReads(workers, 1),
+            cold_reads=(cold_reads := ColdReads(workers, 1)),
+            ordered_reads=OrderedReads(cold_reads),
             metadata=leader.host,
             settings=leader.host.settings,
             fetch_sessions=FetchSessions(10, iter(range(1, 100)).__next__),

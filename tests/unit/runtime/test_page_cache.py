@@ -1,5 +1,6 @@
 """Which ranges of a file the page cache has, by cachestat(2) and by probes."""
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from tests.waiting import until
 
 from headrace.runtime import page_cache
 from headrace.runtime.disk import OsDisk
-from headrace.runtime.page_cache import is_cached
+from headrace.runtime.page_cache import bring_in, has_any, is_cached
 
 MIB = 1024 * 1024
 
@@ -67,6 +68,64 @@ def test_a_descriptor_that_cannot_be_read_is_not_cached(tmp_path: Path) -> None:
     closed = os.open(tmp_path / "gone", os.O_RDWR | os.O_CREAT)
     os.close(closed)
     assert not is_cached(closed, 0, 10)
+
+
+def test_bytes_are_brought_in_up_to_the_end_of_the_file(file: int) -> None:
+    leave_cached(file)
+    assert bring_in(file, MIB, MIB) == MIB
+    assert is_cached(file, MIB, MIB)
+    assert bring_in(file, 3 * MIB, 5 * MIB) == MIB
+    assert bring_in(file, 9 * MIB, 1) == 0
+
+
+def test_bytes_are_brought_in_where_the_file_system_has_no_sendfile(file: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: int) -> int:
+        raise OSError(errno.EINVAL, "played")
+
+    monkeypatch.setattr(os, "sendfile", refuse)
+    leave_cached(file)
+    assert bring_in(file, MIB, MIB + 1) == MIB + 1
+    assert is_cached(file, MIB, MIB + 1)
+    assert bring_in(file, 3 * MIB, 5 * MIB) == MIB
+
+
+def test_errors_of_the_disk_are_raised(file: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: int) -> int:
+        raise OSError(errno.EIO, "played")
+
+    monkeypatch.setattr(os, "sendfile", fail)
+    with pytest.raises(OSError, match="played"):
+        bring_in(file, 0, 1)
+
+
+def test_a_range_without_any_cached_bytes(file: int) -> None:
+    leave_cached(file, (MIB, 1))
+    assert has_any(file, 0, 2 * MIB)
+    if page_cache._cached_pages(file, 0, 1) is None:
+        assert has_any(file, 2 * MIB, MIB), "the kernel does not tell"
+    else:
+        assert not has_any(file, 2 * MIB, MIB)
+
+
+def test_a_file_is_reopened_in_order_though_its_name_is_gone_and_dropped_from_the_page_cache() -> None:
+    with tempfile.TemporaryDirectory(dir=Path(__file__).parent) as folder:
+        path = Path(folder) / "segment"
+        path.write_bytes(os.urandom(4 * MIB))
+        file = OsDisk().open_read_only(path)
+        file.sync_data()
+        file.disable_read_ahead()
+        path.rename(path.with_suffix(".deleted"))
+        path.write_bytes(b"another")
+        ordered = file.reopened_in_order()
+        assert ordered.read(0, MIB) == file.read(0, MIB)
+        file.drop_cached(0, 4 * MIB)
+        if page_cache._cached_pages(0, 0, 1) is not None:
+            assert not file.has_any_cached(MIB, MIB)
+        assert ordered.bring_in(0, 5 * MIB) == 4 * MIB
+        assert file.is_cached(0, 4 * MIB)
+        file.drop_cached(0, 4 * MIB)
+        assert file.bring_in(MIB, MIB) == MIB
+        assert file.is_cached(MIB, MIB)
 
 
 def test_a_file_without_reading_ahead_reads_what_is_asked_for() -> None:

@@ -110,20 +110,20 @@ def test_others_see_whether_any_sync_is_in_progress() -> None:
     async def test() -> None:
         gates, benches = [Gate(), Gate()], [LogBench(ModelDisk()) for _ in range(2)]
         flusher = Flusher(threads=2)
-        assert flusher.between_syncs.is_set()
+        assert not flusher.between_syncs.is_syncing
         for gate, bench in zip(gates, benches, strict=True):
             bench.disk.hook = gate  # type: ignore[attr-defined]
             bench.append(b"x")
             flusher.appended(bench.log)
             await begun(gate)
-            assert not flusher.between_syncs.is_set()
+            assert flusher.between_syncs.is_syncing
         gates[0].open.set()
         await flushed_to(benches[0].log, 1)
-        assert not flusher.between_syncs.is_set(), "the other log is being synced"
+        assert flusher.between_syncs.is_syncing, "the other log is being synced"
         gates[1].open.set()
         await flushed_to(benches[1].log, 1)
         await flusher.settled()
-        assert flusher.between_syncs.is_set()
+        assert not flusher.between_syncs.is_syncing
         await flusher.stop()
 
     run(test)
