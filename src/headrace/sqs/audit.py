@@ -61,6 +61,11 @@ class SqsAudit:
     def __init__(self, log: AuditLog) -> None:
         self._log = log
 
+    def records(self, action: str) -> bool:
+        """Whether an action may be recorded by the rules in force."""
+        classes = self._log.rules.classes
+        return bool(classes) and (recorded := RECORDED.get(action)) is not None and recorded.kind in classes
+
     def watched(
         self, action: str, request: Any, caller: Callable[[], Caller], work: "Work"
     ) -> "Awaitable[msgspec.Struct | None]":

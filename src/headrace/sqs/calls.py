@@ -7,7 +7,7 @@ the action has no result.
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -42,30 +42,56 @@ class Realm:
         return f"arn:aws:sqs:{self.region}:{self.account}:{queue}"
 
 
-@dataclass(slots=True)
-class SqsRequest:
-    """The context of one request: its sender, and the address it came by."""
+class RequestOrigin(Protocol):
+    """The HTTP request that a call came by. What it says of itself is read only if it is asked for."""
 
-    realm: Realm
-    base_url: str
-    """The address that the client used: URLs in answers begin with it."""
-    sender: str
-    """The user that the request is signed by, or the account."""
-    caller: Callable[[], Caller]
-    """The sender as access control sees it. It is made only if it is asked for."""
-    unless_gone: Callable[[Awaitable[Any]], Awaitable[Any]]
-    """Awaits a result while the client is connected; None if it disconnects, or if the broker stops."""
-    trace: str = ""
-    """The request's `X-Amzn-Trace-Id`; empty if it has none."""
-    checked: "tuple[str, tuple[QueueNeed, ...], Any] | None" = None
-    """The arguments of the last `check`."""
+    @property
+    def base_url(self) -> str:
+        """The address that the client used: URLs in answers begin with it."""
+        ...
+
+    @property
+    def trace(self) -> str:
+        """The request's `X-Amzn-Trace-Id`; empty if it has none."""
+        ...
+
+    def caller(self) -> Caller:
+        """The sender as access control sees it."""
+        ...
+
+    def unless_gone(self, what: Awaitable[Any], call: "SqsRequest") -> Awaitable[Any]:
+        """Awaits a result while the client is connected; None if the broker stops, or if the call is not permitted any
+        more."""
+        ...
+
+
+class SqsRequest:
+    """The context of one request: its sender, and the HTTP request that it came by."""
+
+    __slots__ = ("_checked", "origin", "realm", "sender")
+
+    def __init__(self, realm: Realm, sender: str, origin: RequestOrigin) -> None:
+        """`sender` is the user that the request is signed by, or the account. `origin` does not refer to this object:
+        a cycle for each request would be left to the garbage collector."""
+        self.realm = realm
+        self.sender = sender
+        self.origin = origin
+        self._checked: tuple[str, tuple[QueueNeed, ...], Any] | None = None
+        """The arguments of the last `check`."""
 
     @property
     def queues(self) -> Queues:
         return self.realm.queues
 
+    def caller(self) -> Caller:
+        return self.origin.caller()
+
+    def unless_gone(self, what: Awaitable[Any]) -> Awaitable[Any]:
+        """Awaits a result while the client is connected and may have it."""
+        return self.origin.unless_gone(what, self)
+
     def url(self, queue: str) -> str:
-        return f"{self.base_url}/{self.realm.account}/{queue}"
+        return f"{self.origin.base_url}/{self.realm.account}/{queue}"
 
     def name(self, queue_url: str | None) -> str:
         """The queue name in a URL with any host; a bare name is accepted, as by AWS."""
@@ -97,7 +123,7 @@ class SqsRequest:
 
     def check(self, action: str, needs: "tuple[QueueNeed, ...]", request: Any) -> None:
         """AccessDenied unless the client has all permissions that an action needs for this request."""
-        self.checked = (action, needs, request)
+        self._checked = (action, needs, request)
         caller = self.caller()
         for need in needs:
             for name in need.queues(self, request):
@@ -112,8 +138,8 @@ class SqsRequest:
     def is_permitted(self) -> bool:
         """Whether the permissions that were checked are still there."""
         try:
-            if self.checked is not None:
-                self.check(*self.checked)
+            if self._checked is not None:
+                self.check(*self._checked)
         except errors.SqsError:
             return False
         return True

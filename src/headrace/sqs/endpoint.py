@@ -77,16 +77,15 @@ class SqsEndpoint:
         if request.has_password:
             return partial(self, exchange.scope, exchange.receive, exchange.send)
         began_s = 0.0 if self._meter is None else monotonic()
+        return request.begin(exchange, partial(self._answered, exchange, request, began_s))
 
-        def answered(answer: Answer) -> None:
-            status, content_type, body, headers = answer
-            lines = b"content-type: %b\r\nx-amzn-requestid: %b\r\n" % (content_type, request.id.encode())
-            for header in headers:
-                lines += b"%b: %b\r\n" % header
-            exchange.respond(status, lines, body)
-            self._count(request, status, began_s)
-
-        return request.begin(exchange, answered)
+    def _answered(self, exchange: WholeExchange, request: SqsHttpRequest, began_s: float, answer: Answer) -> None:
+        status, content_type, body, headers = answer
+        lines = b"content-type: %b\r\nx-amzn-requestid: %b\r\n" % (content_type, request.id.encode())
+        for header in headers:
+            lines += b"%b: %b\r\n" % header
+        exchange.respond(status, lines, body)
+        self._count(request, status, began_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """An ASGI application for requests over HTTP."""

@@ -15,12 +15,13 @@ from headrace.model.errors import HeadraceError
 from headrace.model.sigv4 import query_pairs
 from headrace.model.unique_ids import new_id
 from headrace.model.users import ANONYMOUS, principal_of
+from headrace.quotas.queue_rates import QueueRates
 from headrace.security import basic_login
 from headrace.security.subject import NOT_AUTHENTICATED, Subject
 from headrace.sqs import auth, errors, extended, query_answers, wire_json, wire_query
 from headrace.sqs.access import Caller
 from headrace.sqs.bodies import ClientDisconnected, Receive
-from headrace.sqs.calls import ActionWork, SqsRequest
+from headrace.sqs.calls import ActionWork, RegisteredAction, SqsRequest
 from headrace.sqs.errors import SqsError
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class SqsHttpRequest:
 
     __slots__ = (
         "_endpoint",
+        "_found",
         "_given",
         "_key_id",
         "_mechanism",
@@ -77,6 +79,8 @@ class SqsHttpRequest:
         self._given: dict[bytes, bytes] = dict(reversed(scope["headers"]))
         """The first header of each name."""
         self._target = self._header(b"x-amz-target")
+        self._found: RegisteredAction | None = None
+        """The action, if it came by the JSON protocol."""
         self._queue = ""
         self.action = _UNKNOWN_ACTION
         """The action, once it is understood."""
@@ -107,28 +111,31 @@ class SqsHttpRequest:
         action needs none; else by the work that is returned."""
         try:
             body = exchange.take_body()
-            wanted, work = self._understand(body, self._sender(body))
+            work = self._understand(body, self._sender(body))
         except Exception as error:
             answered(self._failed(error))
             return None
-        if not isinstance(work, ActionWork) or not isinstance(work.begun, PendingResult):
-            return partial(self._finish, wanted, work, answered)
-        finish = work.finish
-
-        def settled(result: "Result[Any]") -> None:
-            try:
-                answer = self._result(wanted, finish(result.get()))
-            except Exception as error:
-                answer = self._failed(error)
-            answered(answer)
-
-        exchange.on_disconnect = work.begun.hurry
-        work.begun.then(settled)
+        if type(work) is not ActionWork or not isinstance(work.begun, PendingResult):
+            return partial(self._finish, work, answered)
+        begun = work.begun
+        exchange.on_disconnect = begun.hurry
+        begun.then(partial(self._settled, work.finish, answered))
         return None
 
-    async def _finish(self, wanted: str, work: Awaitable[Any], answered: Callable[[Answer], None]) -> None:
+    def _settled(self, finish: Callable[[Any], Any], answered: Callable[[Answer], None], result: "Result[Any]") -> None:
+        """Answer when the operation of an action is done."""
+        if result.error is not None:
+            answer = self._failed(result.error)
+        else:
+            try:
+                answer = self._result(finish(result.answer))
+            except Exception as error:
+                answer = self._failed(error)
+        answered(answer)
+
+    async def _finish(self, work: Awaitable[Any], answered: Callable[[Answer], None]) -> None:
         try:
-            answer = self._result(wanted, await work)
+            answer = self._result(await work)
         except ClientDisconnected:
             return
         except Exception as error:
@@ -145,11 +152,11 @@ class SqsHttpRequest:
         try:
             try:
                 sender = await self._logged_in() if self.has_password else self._sender(body)
-                wanted, work = self._understand(body, sender)
+                work = self._understand(body, sender)
             finally:
                 self._endpoint.forget(body)
             del body
-            return self._result(wanted, await work)
+            return self._result(await work)
         except ClientDisconnected:
             raise
         except Exception as error:
@@ -206,55 +213,33 @@ class SqsHttpRequest:
             key_id = auth.verify(signed, body, endpoint.keys.secret, endpoint.realm.wall_ms() / 1000)
         except SqsError as error:
             claimed = auth.claimed_key_id(self._header(b"authorization"), query)
-            endpoint.realm.audit.refused(self._caller(), claimed, error)
+            endpoint.realm.audit.refused(self.caller(), claimed, error)
             raise
         self._key_id, user = key_id, endpoint.keys.owner(key_id)
         self._principal, self._mechanism = principal_of(user), auth.MECHANISM
         return user
 
-    def _caller(self) -> Caller:
+    # -- for actions (`calls.RequestOrigin`)
+
+    @property
+    def base_url(self) -> str:
+        host = self._header(b"host")
+        if not host:
+            server = self._scope.get("server") or ("localhost", 80)
+            host = f"{server[0]}:{server[1]}"
+        return f"{self._scope['scheme']}://{host}"
+
+    @property
+    def trace(self) -> str:
+        return self._header(b"x-amzn-trace-id")
+
+    def caller(self) -> Caller:
         client, scheme = self._scope.get("client"), self._scope["scheme"]
         subject = Subject(self._principal, client[0] if client else "unknown", self._mechanism, scheme)
         return Caller(subject, scheme == "https", self._header(b"user-agent"), self._header(b"referer"))
 
-    # -- by protocol
-
-    def _understand(self, body: bytes, sender: str) -> tuple[str, Awaitable[msgspec.Struct | None]]:
-        """The name of the action, and the coroutine that does it. AccessDenied if the client may not."""
-        trace = self._header(b"x-amzn-trace-id")
-
-        async def unless_gone(what: Awaitable[Any]) -> Any:
-            return await self._endpoint.unless_gone(self._receive, what, lambda: self._is_permitted(call))
-
-        call = SqsRequest(self._endpoint.realm, self._base_url(), sender, self._caller, unless_gone, trace)
-        if self._target.startswith(extended.TARGET_PREFIX):
-            understood = extended.understand(call, self._target, self._header(b"content-type"), body)
-            self.action = understood[0]
-            return understood
-        if self._target:
-            found = wire_json.find(self._target)
-            request = wire_json.read(found, body)
-        else:
-            given = wire_query.fields(self._scope["query_string"], body)
-            found = wire_query.find(given, self._scope["path"])
-            request = wire_query.read(found, given, self._scope["path"])
-        self._queue, self.action = _queue_in(request, call.realm.account), found.name
-        if call.realm.access.is_enforced:
-            call.check(found.name, found.needs, request)
-        self._count(found.name, request, sender)
-        return found.name, call.realm.audit.watched(
-            found.name, request, self._caller, partial(found.run, call, request)
-        )
-
-    def _count(self, action: str, request: Any, sender: str) -> None:
-        """RequestThrottled if the queue or the access key has used up its quota."""
-        rates = self._endpoint.rates
-        if rates is None or not rates.is_active:
-            return
-        messages = len(request.Entries or ()) if action == _SEND_BATCH else int(action == _SEND)
-        exceeded = rates.count(self._queue, self._key_id or sender, messages, int(monotonic() * 1000))
-        if exceeded is not None:
-            raise errors.request_throttled(str(exceeded))
+    def unless_gone(self, what: Awaitable[Any], call: SqsRequest) -> Awaitable[Any]:
+        return self._endpoint.unless_gone(self._receive, what, partial(self._is_permitted, call))
 
     def _is_permitted(self, call: SqsRequest) -> bool:
         keys = self._endpoint.keys
@@ -264,20 +249,47 @@ class SqsHttpRequest:
             is_known = not keys.is_required or keys.secret(self._key_id) is not None
         return is_known and call.is_permitted()
 
-    def _base_url(self) -> str:
-        host = self._header(b"host")
-        if not host:
-            server = self._scope.get("server") or ("localhost", 80)
-            host = f"{server[0]}:{server[1]}"
-        return f"{self._scope['scheme']}://{host}"
+    # -- by protocol
 
-    def _result(self, wanted: str, result: Any) -> Answer:
-        if self._target.startswith(extended.TARGET_PREFIX):
+    def _understand(self, body: bytes, sender: str) -> Awaitable[msgspec.Struct | None]:
+        """The work of the action. AccessDenied if the client may not."""
+        endpoint, target = self._endpoint, self._target
+        realm = endpoint.realm
+        call = SqsRequest(realm, sender, self)
+        if target.startswith(extended.TARGET_PREFIX):
+            self.action, work = extended.understand(call, target, self._header(b"content-type"), body)
+            return work
+        if target:
+            self._found = found = wire_json.find(target)
+            request = wire_json.read(found, body)
+        else:
+            given = wire_query.fields(self._scope["query_string"], body)
+            found = wire_query.find(given, self._scope["path"])
+            request = wire_query.read(found, given, self._scope["path"])
+        self._queue, self.action = _queue_in(request, realm.account), found.name
+        if realm.access.is_enforced:
+            call.check(found.name, found.needs, request)
+        if (rates := endpoint.rates) is not None and rates.is_active:
+            self._count(rates, request, sender)
+        if realm.audit.records(found.name):
+            return realm.audit.watched(found.name, request, self.caller, partial(found.run, call, request))
+        return found.run(call, request)
+
+    def _count(self, rates: QueueRates, request: Any, sender: str) -> None:
+        """RequestThrottled if the queue or the access key has used up its quota."""
+        action = self.action
+        messages = len(request.Entries or ()) if action == _SEND_BATCH else int(action == _SEND)
+        exceeded = rates.count(self._queue, self._key_id or sender, messages, int(monotonic() * 1000))
+        if exceeded is not None:
+            raise errors.request_throttled(str(exceeded))
+
+    def _result(self, result: Any) -> Answer:
+        if self._found is not None:
+            return 200, wire_json.CONTENT_TYPE, wire_json.write(result), []
+        if self._target:
             content_type = self._header(b"content-type")
             return 200, extended.content_type(content_type), extended.write(content_type, result), []
-        if self._target:
-            return 200, wire_json.CONTENT_TYPE, wire_json.write(result), []
-        return 200, *query_answers.write(wanted, result, self.id, self._header(b"accept")), []
+        return 200, *query_answers.write(self.action, result, self.id, self._header(b"accept")), []
 
     def _refusal(self, error: SqsError, cause: HeadraceError | None = None) -> Answer:
         self.error = error.code

@@ -124,6 +124,9 @@ class HttpServerConnection(asyncio.Protocol):
                 exchange.disconnect()
         self._waiting.clear()
         self.resume_writing()
+        # Each of them refers to this connection: without a cycle it is freed at once.
+        self._current = self._newest = self._due = None
+        self._parser = None  # type: ignore[assignment]
         self._state.on_closed()
 
     def data_received(self, data: bytes) -> None:

@@ -247,10 +247,11 @@ class HostedQueue:
         failures: Failures = [None] * len(receipts)
         leases: dict[int, Receipt] = {}
         for at, text in enumerate(receipts):
-            try:
-                leases[at] = self._receipts.read(text)
-            except InvalidReceipt as error:
-                failures[at] = error
+            parsed = self._receipts.parse(text)
+            if isinstance(parsed, InvalidReceipt):
+                failures[at] = parsed
+            else:
+                leases[at] = parsed
         wanted = list(leases.values())
 
         def decide(engine: Engine, now_ms: int) -> list[NotInFlight | None]:

@@ -29,15 +29,27 @@ class Receipts:
 
     def read(self, text: str) -> Receipt:
         """`InvalidReceipt` unless it is one of this queue."""
+        found = self.parse(text)
+        if isinstance(found, InvalidReceipt):
+            raise found
+        return found
+
+    def parse(self, text: str) -> Receipt | InvalidReceipt:
+        """Like `read`, with the error as a result: one that was never raised has no traceback, which would refer to
+        the frames that hold it."""
+        if len(text) != _LENGTH or text[0] != _VERSION:
+            return _not_a_receipt()
         try:
-            if len(text) != _LENGTH:
-                raise ValueError
-            # It has the right length only if all characters are hexadecimal digits.
             numbers = bytes.fromhex(text[_PREFIX_LENGTH:])
-            if len(numbers) != _LAYOUT.size or text[0] != _VERSION:
-                raise ValueError
         except ValueError:
-            raise InvalidReceipt("the receipt handle is not one of this service") from None
+            numbers = b""
+        # It has the right length only if all characters are hexadecimal digits.
+        if len(numbers) != _LAYOUT.size:
+            return _not_a_receipt()
         if not text.startswith(self._prefix):
-            raise InvalidReceipt("the receipt handle is of another queue")
-        return Receipt(*_LAYOUT.unpack(numbers))
+            return InvalidReceipt("the receipt handle is of another queue")
+        return Receipt._make(_LAYOUT.unpack(numbers))
+
+
+def _not_a_receipt() -> InvalidReceipt:
+    return InvalidReceipt("the receipt handle is not one of this service")

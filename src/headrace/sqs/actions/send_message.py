@@ -163,7 +163,8 @@ def _trace(call: SqsRequest, system: contents.Attributes | None) -> str:
     """The trace header of a message: its own, or else that of the request."""
     if system and contents.TRACE_HEADER in system:
         return system[contents.TRACE_HEADER].StringValue or ""
-    return call.trace if call.trace and contents.is_trace(call.trace) else ""
+    trace = call.origin.trace
+    return trace if trace and contents.is_trace(trace) else ""
 
 
 def _check_ids(info: QueueInfo, request: Request) -> None:
