@@ -148,8 +148,11 @@ def grown(
     return replicas
 
 
-def even_out(racks: Racks, placed: Mapping[TopicPartition, Replicas]) -> dict[TopicPartition, Replicas]:
-    """The partitions that need other replicas, or another replica order, to balance the brokers.
+def even_out(
+    racks: Racks, placed: Mapping[TopicPartition, Replicas], *, keeps_leaders: bool = False
+) -> dict[TopicPartition, Replicas]:
+    """The partitions that need other replicas, or another replica order, to balance the brokers. With `keeps_leaders`
+    the first replicas stay.
 
     A broker below its share gets the partitions for which its score is highest, from brokers above theirs, and only
     where that does not reduce the number of racks. No replica moves between brokers that have their share. Preferred
@@ -169,7 +172,7 @@ def even_out(racks: Racks, placed: Mapping[TopicPartition, Replicas]) -> dict[To
                 continue
             givers = [
                 broker
-                for broker in replicas
+                for broker in (replicas[1:] if keeps_leaders else replicas)
                 if broker in racks and load[broker] > share and _keeps_spread(racks, replicas, broker, receiver)
             ]
             if givers:
@@ -177,7 +180,8 @@ def even_out(racks: Racks, placed: Mapping[TopicPartition, Replicas]) -> dict[To
                 now[partition] = tuple(receiver if broker == giver else broker for broker in replicas)
                 load[giver] -= 1
                 load[receiver] += 1
-    _even_leaders(racks, now)
+    if not keeps_leaders:
+        _even_leaders(racks, now)
     return {partition: replicas for partition, replicas in now.items() if replicas != placed[partition]}
 
 

@@ -119,7 +119,8 @@ def rebalance(
     """Give leadership back to the first replica of each partition, which spreads it evenly. No data is moved.
 
     With `--move`, replicas are moved too: a broker that was added gets its share, from those that have more than
-    theirs. That plan is shown first, and carried out with `--yes`.
+    theirs, and each queue goes to the broker that leads its state, where its messages cost least. That plan is shown
+    first, and carried out with `--yes`.
 
     Examples:
 

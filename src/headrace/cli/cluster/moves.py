@@ -10,10 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from headrace.cli.cluster.plans import Racks, ReplicaMove, balanced, chosen, onto, with_factor
+from headrace.cli.cluster.queue_moves import queue_ids
 from headrace.cli.cluster.transfer import Transfer
 from headrace.cli.cluster.view import connected, named, stored
 from headrace.cli.errors import CommandFailed
 from headrace.cli.output import count, human_bytes, say, table
+from headrace.model.image import QUEUE_STATE_TOPIC
 from headrace.wire import Cluster, ClusterInfo, LogDir, Partition, PartitionInfo, Topic, WireError
 
 THROTTLES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
@@ -128,17 +130,22 @@ def _lead_rows(before: Mapping[Partition, int], after: Mapping[Partition, int]) 
 
 
 def move(bootstrap: str, *, yes: bool, throttle_bytes: int | None, wait: bool) -> None:
-    """Replicas spread evenly over the brokers; only shown unless `yes`."""
+    """Replicas spread evenly over the brokers, and queues led with their state; only shown unless `yes`."""
     with connected(bootstrap) as cluster:
         situation = Situation(cluster)
         busy = cluster.reassignments()
-        moves = balanced({where: part for where, part in situation.parts.items() if where not in busy}, situation.racks)
+        parts = {where: part for where, part in situation.parts.items() if where not in busy}
+        queues = queue_ids(cluster, situation.topics)
+        state = situation.topics.get(QUEUE_STATE_TOPIC)
+        moves = balanced(parts, situation.racks, queues, 0 if state is None else len(state.partitions))
         if busy:
             say(f"{count(len(busy), 'partition')} that are being reassigned now are left out")
         if not moves:
-            print("Nothing to do: replicas and leaders are even")
+            print("Nothing to do: replicas and leaders are even, and queues are led with their state")
             return
         _show(moves, situation)
+        if followed := [each for each in moves if each.partition[0] in queues and each.before[0] != each.after[0]]:
+            print(f"{count(len(followed), 'queue')} will be led by the brokers that lead their state")
         if not yes:
             print("\nThis is a plan only: --yes carries it out")
             return

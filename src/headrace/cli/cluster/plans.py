@@ -4,7 +4,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
+from headrace.cli.cluster.queue_moves import balanced_with_state
 from headrace.cli.errors import BadArgument, CommandFailed
 from headrace.cli.names import no_such
 from headrace.cluster.placement import even_out, rack_use, score
@@ -126,10 +128,17 @@ def _worth(broker: int, part: PartitionInfo, racks: Racks, replicas: Sequence[in
     return broker in part.isr, broker in racks, is_alone
 
 
-def balanced(parts: Mapping[Partition, PartitionInfo], racks: Racks) -> list[ReplicaMove]:
-    """What brokers with little are to get from those with much, and the order of replicas that evens out leaders."""
+def balanced(
+    parts: Mapping[Partition, PartitionInfo], racks: Racks, queues: Mapping[str, UUID] | None = None, states: int = 0
+) -> list[ReplicaMove]:
+    """What brokers with little are to get from those with much, and the order of replicas that evens out leaders.
+
+    Queues, given with their topic ids, are led by the brokers that lead their state, in one of `states` partitions."""
     placed = {_named(where): tuple(map(BrokerId, part.replicas)) for where, part in parts.items()}
-    wanted = even_out(_racks(racks), placed)
+    if queues and states:
+        wanted = balanced_with_state(_racks(racks), placed, queues, states)
+    else:
+        wanted = even_out(_racks(racks), placed)
     return _changes(
         [
             ReplicaMove((where.topic, int(where.partition)), tuple(placed[where]), after)
