@@ -47,7 +47,7 @@ LEVELS = (
         "streams groups (KIP-1071) and their settings; users, access keys, ACLs and encryption at rest; reports "
         "of pipelines; the schema registry and schema validation; client quotas; "
         "links to other clusters; queues with a schedule; bounds on backlogs; Kafka's own record formats in "
-        "__consumer_offsets and __transaction_state",
+        "__consumer_offsets and __transaction_state; shorter times and priorities in the state of queues",
         {"share.version": 2, "streams.version": 1, "transaction.version": 2},
     ),
 )
@@ -67,6 +67,8 @@ SCHEDULES_LEVEL = 2
 """The first level with queues that have a schedule: brokers of 0.1 would send nothing."""
 BACKLOGS_LEVEL = 2
 """The first level with bounds on backlogs: brokers of 0.1 would not hold producers to them."""
+NARROW_TIMES_LEVEL = 2
+"""The first level at which the state of queues has delays, times to live and priorities in fewer bytes."""
 LINKS_LEVEL = 2
 """The first level with links: brokers of 0.1 would let producers write to mirror topics."""
 STALLS_LEVEL = 2

@@ -92,6 +92,7 @@ class QueueService:
             cache=MessageCache(),
             loading=asyncio.Semaphore(_LOADING_AT_A_TIME),
             disk=DiskPressure() if disk is None else disk,
+            feature_level=lambda: metadata.image.feature_level,
         )
         self._budget = SendBudget()
         self._router = QueueRouter(self.catalog, metadata, clock, peers, self._local)

@@ -13,7 +13,16 @@ from headrace.config.queue import QueueSettings
 from headrace.coordinator.machine import InternalRecord
 from headrace.model.errors import CorruptBatch, NotInFlight
 from headrace.queues.engine.mirrored_state import below, changes_between, check
-from headrace.queues.engine.stored import ACKED, CHUNK, INDEX, AckedValue, IndexValue, entry
+from headrace.queues.engine.stored import (
+    ACKED,
+    CHUNK,
+    INDEX,
+    AckedValue,
+    IndexValue,
+    NarrowIndexValue,
+    TimesValue,
+    entry,
+)
 
 KINDS = {
     "standard": QueueSettings(type="standard", visibility_timeout_ms=30_000),
@@ -152,6 +161,9 @@ def test_entries_that_no_broker_writes_are_refused() -> None:
         entry(INDEX, 3, IndexValue(end=5 * CHUNK)),
         entry(INDEX, 0, IndexValue(end=4, members=b"x" * 10)),
         entry(INDEX, 0, IndexValue(end=4, members=b"\x07\x00" * CHUNK)),
+        entry(INDEX, 0, NarrowIndexValue(end=4, delayed=TimesValue(0, memoryview(b"1234"), memoryview(b""), 0))),
+        entry(INDEX, 0, NarrowIndexValue(end=4, expiring=TimesValue(0, memoryview(b"1234"), memoryview(b""), 3))),
+        entry(INDEX, 0, NarrowIndexValue(end=4, level_planes=[bytes(CHUNK)])),
         entry(ACKED, 0, AckedValue(b"\xff" * (CHUNK // 8 + 1))),
         InternalRecord(b"z" + bytes(8), b"\x90"),
         InternalRecord(b"h", b"\x90"),

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from pyroaring import BitMap64
 
 from headrace.model.queued import HIGHEST_PRIORITY, LOWEST_PRIORITY, NORMAL_PRIORITY
+from headrace.queues.engine.levels import MessageLevels
 from headrace.queues.engine.send_times import SendTimes
 
 _LEVELS = HIGHEST_PRIORITY + 1
@@ -44,30 +45,21 @@ class AvailableMessages:
         self._returned: dict[int, OrderedDict[int, _Standing]] = {}
         """Returned messages by level, in the order of their return."""
         self._turns = 0
-        self._of_level: dict[int, BitMap64] = {}
-        """All messages that are not acked, available or not, of levels other than the normal one."""
+        self._levels = MessageLevels()
+        """Of all messages that are not acked, available or not."""
 
     # -- priorities
 
     def set_level(self, offset: int, level: int) -> None:
         """Set the level of a new message."""
-        if level != NORMAL_PRIORITY:
-            self._members(level).add(offset)
+        self._levels.set(offset, level)
 
     def set_levels(self, offsets: BitMap64, level: int) -> None:
-        self._members(level).update(offsets)
-
-    def _members(self, level: int) -> BitMap64:
-        found = self._of_level.get(level)
-        if found is None:
-            found = self._of_level[level] = BitMap64()
-        return found
+        """Set the level of new messages."""
+        self._levels.set_all(offsets, level)
 
     def level_of(self, offset: int) -> int:
-        for level, members in self._of_level.items():
-            if offset in members:
-                return level
-        return NORMAL_PRIORITY
+        return self._levels.of(offset)
 
     # -- adding and removing
 
@@ -89,12 +81,8 @@ class AvailableMessages:
 
     def put_all(self, offsets: BitMap64) -> None:
         """`offsets` is used up."""
-        for level, members in self._of_level.items():
-            part = offsets & members
-            if part:
-                self._available[level] |= part
-                offsets -= part
-        self._available[NORMAL_PRIORITY] |= offsets
+        for level, part in self._levels.parts(offsets):
+            self._available[level] |= part
 
     def take_off(self, offset: int) -> None:
         self._take_off(offset, self.level_of(offset))
@@ -107,13 +95,10 @@ class AvailableMessages:
 
     def forget(self, offset: int) -> None:
         """Remove an acked message."""
-        level = self.level_of(offset)
-        if level != NORMAL_PRIORITY:
-            self._of_level[level].discard(offset)
-        self._take_off(offset, level)
+        self._take_off(offset, self._levels.forget(offset))
 
     def forget_range(self, first: int, last: int) -> None:
-        for offsets in (*self._available, *self._of_level.values()):
+        for offsets in (*self._available, *self._levels.planes):
             offsets.remove_range(first, last + 1)
         inside = range(first, last + 1)
         for level, returned in list(self._returned.items()) if self._returned else ():
@@ -121,7 +106,7 @@ class AvailableMessages:
                 self._take_off(offset, level)
 
     def forget_all(self, gone: BitMap64) -> None:
-        for offsets in (*self._available, *self._of_level.values()):
+        for offsets in (*self._available, *self._levels.planes):
             offsets -= gone
         for level, returned in list(self._returned.items()):
             for offset in [offset for offset in returned if offset in gone]:

@@ -12,13 +12,27 @@ from struct import Struct
 from typing import NamedTuple
 
 from headrace.coordinator.machine import InternalRecord
+from headrace.model.features import LATEST_LEVEL, NARROW_TIMES_LEVEL
 from headrace.model.invariants import invariant
-from headrace.model.queued import NORMAL_PRIORITY
+from headrace.model.queued import HIGHEST_PRIORITY, LOWEST_PRIORITY, NORMAL_PRIORITY
 from headrace.queues.engine.moved_pages import PageSlot
 from headrace.queues.engine.packed_times import Span, packed, spans_of, step_of
-from headrace.queues.engine.stored import CHUNK, CHUNK_BITS, INDEX, IndexValue, decode, entry, number_of, tombstone
+from headrace.queues.engine.stored import (
+    CHUNK,
+    CHUNK_BITS,
+    INDEX,
+    WIDE_ITEM_BYTES,
+    IndexValue,
+    NarrowIndexValue,
+    decode,
+    entry,
+    number_of,
+    tombstone,
+)
 
 NO_GROUP = 0xFFFF
+_ALL = (1 << CHUNK) - 1
+_LEVEL_BITS = max(level ^ NORMAL_PRIORITY for level in range(LOWEST_PRIORITY, HIGHEST_PRIORITY + 1)).bit_length()
 _MEMBERS = Struct(f"<{CHUNK}H")
 
 
@@ -71,23 +85,31 @@ class OpenChunk:
         chunk = cls(number, value.end)
         chunk._ages = list(value.ages)
         chunk._age_began_ms = value.ages[-1][1] if value.ages else 0
-        chunk._levels = {level: int.from_bytes(bits, "little") for level, bits in value.levels}
+        chunk._levels = dict(levels_of(value))
         chunk._delayed = list(spans_of(value.delayed))
         chunk._expiring = list(spans_of(value.expiring))
         chunk._groups = {group: place for place, group in enumerate(value.groups)}
         chunk._members.extend(members_of(value)[: value.end - (number << CHUNK_BITS)])
         return chunk
 
-    def value(self) -> IndexValue:
-        return IndexValue(
-            self.end,
-            self._ages,
-            [(level, bits.to_bytes(CHUNK // 8, "little")) for level, bits in self._levels.items()],
-            packed(self._delayed),
-            packed(self._expiring),
-            list(self._groups),
-            self._packed_members(),
-        )
+    def value(self, *, may_be_narrow: bool) -> IndexValue:
+        """The index so far; in fewer bytes, if it `may_be_narrow`."""
+        delayed = packed(self._delayed, may_be_narrow=may_be_narrow)
+        expiring = packed(self._expiring, may_be_narrow=may_be_narrow)
+        planes = self._level_planes() if may_be_narrow and len(self._levels) > _LEVEL_BITS else []
+        levels = [] if planes else [(level, _packed_bits(bits)) for level, bits in self._levels.items()]
+        groups, members = list(self._groups), self._packed_members()
+        if planes or min(delayed.item_bytes, expiring.item_bytes) < WIDE_ITEM_BYTES:
+            return NarrowIndexValue(self.end, self._ages, levels, delayed, expiring, groups, members, planes)
+        return IndexValue(self.end, self._ages, levels, delayed, expiring, groups, members)
+
+    def _level_planes(self) -> list[bytes]:
+        planes = [0] * _LEVEL_BITS
+        for level, bits in self._levels.items():
+            for place in range(_LEVEL_BITS):
+                if (level ^ NORMAL_PRIORITY) >> place & 1:
+                    planes[place] |= bits
+        return [_packed_bits(plane) for plane in planes]
 
     def add_age(self, last: int, sent_ms: int, grain_ms: int) -> None:
         ages = self._ages
@@ -125,6 +147,25 @@ def _append(spans: list[Span], first: int, last: int, time_ms: int) -> None:
     spans.append((step, first, last))
 
 
+def _packed_bits(bits: int) -> bytes:
+    return bits.to_bytes(CHUNK // 8, "little")
+
+
+def levels_of(value: IndexValue) -> list[tuple[int, int]]:
+    """The priority levels in use, except the normal one, each with a bit for each of its messages."""
+    if not isinstance(value, NarrowIndexValue) or not value.level_planes:
+        return [(level, int.from_bytes(bits, "little")) for level, bits in value.levels]
+    planes = [int.from_bytes(bits, "little") for bits in value.level_planes]
+    found = []
+    for level in range(LOWEST_PRIORITY, HIGHEST_PRIORITY + 1):
+        bits = _ALL if level != NORMAL_PRIORITY else 0
+        for place, plane in enumerate(planes):
+            bits &= plane if (level ^ NORMAL_PRIORITY) >> place & 1 else ~plane
+        if bits:
+            found.append((level, bits))
+    return found
+
+
 def members_of(value: IndexValue) -> tuple[int, ...]:
     """For each number in the chunk, the index of its message's group, or `NO_GROUP`; empty if there are no groups."""
     return _MEMBERS.unpack(value.members) if value.members else ()
@@ -133,11 +174,17 @@ def members_of(value: IndexValue) -> tuple[int, ...]:
 class ChunkIndex:
     """The chunks that are to be persisted."""
 
-    def __init__(self, start: int, closed: Callable[[int, IndexValue], None]) -> None:
+    def __init__(
+        self,
+        start: int,
+        closed: Callable[[int, IndexValue], None],
+        feature_level: Callable[[], int] = lambda: LATEST_LEVEL,
+    ) -> None:
         """`closed` is called with each complete chunk, as it is persisted."""
         self.saved_to = start
         """Records below need not be read again after a restart."""
         self._closed = closed
+        self._feature_level = feature_level
         self._open = OpenChunk(start >> CHUNK_BITS, start)
         self._whole: list[tuple[int, InternalRecord]] = []
         """Complete chunks that are to be persisted, and where each ends."""
@@ -149,13 +196,17 @@ class ChunkIndex:
         """The open chunk for an offset; a chunk before it is complete."""
         if offset >> CHUNK_BITS != self._open.number:
             whole = self._open
-            made = entry(INDEX, whole.number, whole.value())
+            made = self._entry(whole)
             self._whole.append((whole.end, made))
             _, _, stored = decode(made)
             assert isinstance(stored, IndexValue)
             self._closed(whole.number, stored)
             self._open = OpenChunk(offset >> CHUNK_BITS, offset)
         return self._open
+
+    def _entry(self, chunk: OpenChunk) -> InternalRecord:
+        may_be_narrow = self._feature_level() >= NARROW_TIMES_LEVEL
+        return entry(INDEX, chunk.number, chunk.value(may_be_narrow=may_be_narrow))
 
     def roll(self) -> None:
         """Begin the next chunk if the open one is complete."""
@@ -193,7 +244,7 @@ class ChunkIndex:
     def take(self, head: int) -> list[InternalRecord]:
         chunks = self._whole
         if self._is_open_wanted:
-            chunks = [*chunks, (self._open.end, entry(INDEX, self._open.number, self._open.value()))]
+            chunks = [*chunks, (self._open.end, self._entry(self._open))]
         entries = []
         for end, made in chunks:
             self.saved_to = end

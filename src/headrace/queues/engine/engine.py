@@ -34,6 +34,7 @@ from typing import NamedTuple
 from headrace.config.queue import QueueSettings
 from headrace.coordinator.machine import InternalRecord
 from headrace.model.errors import LeaseTooLong, NotInFlight, TooManyInFlight
+from headrace.model.features import LATEST_LEVEL
 from headrace.model.invariants import invariant
 from headrace.model.queue_wire import Counts
 from headrace.queues.engine import persistence
@@ -53,10 +54,15 @@ class Lease(NamedTuple):
 
 
 class Engine:
-    def __init__(self, settings: QueueSettings, jitter: Callable[[], float]) -> None:
-        """`jitter` gives numbers from 0 to 1."""
+    def __init__(
+        self,
+        settings: QueueSettings,
+        jitter: Callable[[], float],
+        feature_level: Callable[[], int] = lambda: LATEST_LEVEL,
+    ) -> None:
+        """`jitter` gives numbers from 0 to 1; the state is persisted as the feature level of the cluster allows."""
         self._inventory = Inventory(settings, QUEUE_POLICY)
-        self._indexer = Indexer(self._inventory)
+        self._indexer = Indexer(self._inventory, feature_level)
         self._lifecycle = Lifecycle(self._inventory, self._indexer, jitter)
 
     def configure(self, settings: QueueSettings, now_ms: int) -> None:

@@ -5,8 +5,9 @@ Messages up to `known_to` may be acked, or may have been received, before they a
 ahead of the persisted index.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+from headrace.model.features import LATEST_LEVEL
 from headrace.model.queued import NORMAL_PRIORITY
 from headrace.queues.engine.acked import chunks_of
 from headrace.queues.engine.chunk_index import ChunkIndex, DuplicateMessage, LogMessage, OpenChunk
@@ -19,9 +20,10 @@ _IN_CHUNK = CHUNK - 1
 
 
 class Indexer:
-    def __init__(self, inventory: Inventory) -> None:
+    def __init__(self, inventory: Inventory, feature_level: Callable[[], int] = lambda: LATEST_LEVEL) -> None:
+        """The index is persisted as the feature level of the cluster allows."""
         self._inventory = inventory
-        self.chunks = ChunkIndex(0, inventory.chunk_closed)
+        self.chunks = ChunkIndex(0, inventory.chunk_closed, feature_level)
         self.dedupe_ids = DedupeIds()
         self.pages = MovedPages()
         self._received: dict[int, LeaseRecord] = {}

@@ -19,6 +19,7 @@ from headrace.queues.engine.stored import (
     HELD,
     IDS,
     INDEX,
+    ITEM_BYTES,
     LEASE,
     PAGES,
     AckedValue,
@@ -26,7 +27,9 @@ from headrace.queues.engine.stored import (
     IdsValue,
     IndexValue,
     LeaseValue,
+    NarrowIndexValue,
     PagesValue,
+    TimesValue,
     Value,
     decode,
     entry,
@@ -47,6 +50,9 @@ def check(key: bytes, value: bytes) -> None:
         case IndexValue():
             is_whole = base <= decoded.end <= base + CHUNK and _has_groups(decoded)
             is_whole = is_whole and all(len(bits) <= _CHUNK_BYTES for _, bits in decoded.levels)
+            if isinstance(decoded, NarrowIndexValue):
+                is_whole = is_whole and all(len(bits) <= _CHUNK_BYTES for bits in decoded.level_planes)
+            is_whole = is_whole and _has_items(decoded.delayed) and _has_items(decoded.expiring)
         case AckedValue():
             is_whole = len(decoded.bits) <= _CHUNK_BYTES
         case LeaseValue():
@@ -59,6 +65,11 @@ def check(key: bytes, value: bytes) -> None:
             is_whole = True
     if not is_whole:
         raise CorruptBatch(f"an entry {kind.decode()} {number} of a queue's state makes no sense")
+
+
+def _has_items(times: TimesValue) -> bool:
+    """Whether its bytes are whole items."""
+    return times.item_bytes in ITEM_BYTES and len(times.times) % times.item_bytes == 0 and len(times.lengths) % 2 == 0
 
 
 def _has_groups(value: IndexValue) -> bool:

@@ -12,7 +12,7 @@ from pyroaring import BitMap64
 from headrace.coordinator.machine import InternalRecord
 from headrace.model.invariants import invariant
 from headrace.queues.engine.acked import bits_of, numbers_of
-from headrace.queues.engine.chunk_index import members_of
+from headrace.queues.engine.chunk_index import levels_of, members_of
 from headrace.queues.engine.indexer import Indexer
 from headrace.queues.engine.inventory import Inventory
 from headrace.queues.engine.packed_times import offsets_of, spans_of, time_of
@@ -181,9 +181,8 @@ class _Loading:
         inventory.unacked += live.bit_count()
         for last, sent_ms in value.ages:
             inventory.send_times.add(base + last, sent_ms)
-        for level, bits in value.levels:
-            members = int.from_bytes(bits, "little") & live
-            inventory.available.set_levels(BitMap64([base + number for number in numbers_of(members)]), level)
+        for level, bits in levels_of(value):
+            inventory.available.set_levels(BitMap64([base + number for number in numbers_of(bits & live)]), level)
         _load_times(inventory.expiries, chunk, value.end, value.expiring)
         _load_times(inventory.delays, chunk, value.end, value.delayed)
         fresh = BitMap64()

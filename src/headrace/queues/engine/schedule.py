@@ -2,8 +2,8 @@
 
 The times of the open chunk of the log are on a heap. Those of a complete chunk are packed in order (`packed_times`) in
 the persisted index, and are read from there as they come: a second heap has the next one of each chunk. So a message
-costs its four bytes in the index, and a little over a microsecond when it is due. Nothing is removed: callers skip
-messages that are acked, or no longer waiting.
+costs its two to four bytes in the index, and a little over a microsecond when it is due. Nothing is removed: callers
+skip messages that are acked, or no longer waiting.
 """
 
 from collections.abc import Iterator

@@ -8,6 +8,7 @@ A key is one letter and a number of 8 bytes, a value a msgpack array. Offsets ar
     m <offset>   ["held-1", …]  a message that was received and is not acked
     l <offset>   ["lease-1", …] messages that were received together, each for the first time; m and d override it
     i <chunk>    ["index-1", …] the index of the chunk: its records need not be read again
+    i <chunk>    ["index-2", …] the same in fewer bytes, from feature level 2 on
     u <chunk>    ["ids-1", …]   the de-duplication ids of the chunk
     p <stream>   ["pages-1", …] the last pages that came from another queue
 
@@ -32,6 +33,10 @@ CHUNK_BITS = 12
 CHUNK = 1 << CHUNK_BITS
 """Offsets per key. The acked messages of a chunk take at most 512 bytes, and at most this many records of the log are
 read again when a queue is loaded."""
+
+WIDE_ITEM_BYTES = 4
+ITEM_BYTES = (2, 3, WIDE_ITEM_BYTES)
+"""The sizes of the items of times."""
 
 HEAD = b"h"
 ACKED = b"d"
@@ -76,6 +81,8 @@ class TimesValue(msgspec.Struct, array_like=True, frozen=True):
     """The first, in steps."""
     times: memoryview = memoryview(b"")
     lengths: memoryview = memoryview(b"")
+    item_bytes: int = WIDE_ITEM_BYTES
+    """Other sizes only in `NarrowIndexValue`: 0.1 ignores this field."""
 
 
 class LeaseValue(msgspec.Struct, array_like=True, frozen=True, tag="lease-1"):
@@ -107,6 +114,14 @@ class IndexValue(msgspec.Struct, array_like=True, frozen=True, tag="index-1"):
     """Of a fifo queue: two bytes per offset of the chunk, little endian: which of `groups` the message is in."""
 
 
+class NarrowIndexValue(IndexValue, array_like=True, frozen=True, tag="index-2"):
+    """An index with times in items of less than four bytes, or levels in bit planes, which 0.1 cannot read."""
+
+    level_planes: Sequence[bytes] = ()
+    """For each bit of the messages' levels, exclusive or the normal one, those that have it set, as in
+    `AckedValue.bits`. There are no `levels` then."""
+
+
 class IdsValue(msgspec.Struct, array_like=True, frozen=True, tag="ids-1"):
     ids: Sequence[tuple[int, int, bytes, str]]
     """Number in the chunk, when it was sent, the digest of its id, and the message's id."""
@@ -117,7 +132,7 @@ class PagesValue(msgspec.Struct, array_like=True, frozen=True, tag="pages-1"):
     """Number and first offset of each, both rising."""
 
 
-Value = HeadValue | AckedValue | LeaseRecord | LeaseValue | IndexValue | IdsValue | PagesValue
+Value = HeadValue | AckedValue | LeaseRecord | LeaseValue | IndexValue | NarrowIndexValue | IdsValue | PagesValue
 
 _LARGE_BYTES = 512
 _KEY = Struct(">cQ")

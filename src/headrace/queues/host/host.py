@@ -73,6 +73,7 @@ class HostContext:
     loading: asyncio.Semaphore
     """Limits how many hosts load at a time."""
     disk: DiskPressure
+    feature_level: Callable[[], int]
 
 
 class HostState(Enum):
@@ -287,7 +288,7 @@ class QueueHost:
         await self.partition.until_committed(self.partition.log.end_offset)
         async with self.context.loading:
             settings = self.settings
-            engine = Engine(settings, self.context.jitter)
+            engine = Engine(settings, self.context.jitter, self.context.feature_level)
             if len(engine_entries) <= _LOADED_AT_ONCE:
                 engine.load(engine_entries)
             else:

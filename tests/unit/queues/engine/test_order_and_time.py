@@ -1,14 +1,18 @@
 from collections import Counter
 from random import Random
 
+import msgspec
 import pytest
+from pyroaring import BitMap64
 
 from headrace.config.queue import QueueSettings
-from headrace.queues.engine.chunk_index import ChunkIndex, LogMessage
+from headrace.model.queued import NORMAL_PRIORITY
+from headrace.queues.engine.chunk_index import ChunkIndex, LogMessage, OpenChunk, levels_of
+from headrace.queues.engine.levels import MessageLevels
 from headrace.queues.engine.packed_times import STEP_MS, offsets_of, packed, spans_of, step_of
 from headrace.queues.engine.schedule import Schedule
 from headrace.queues.engine.send_times import SendTimes
-from headrace.queues.engine.stored import CHUNK, IndexValue
+from headrace.queues.engine.stored import CHUNK, INDEX, IndexValue, NarrowIndexValue, decode, entry
 from tests.unit.queues.engines import SECOND, START_MS, Driven
 
 DAY = 24 * 60 * 60 * SECOND
@@ -272,12 +276,102 @@ def test_times_are_packed_and_read_again(spread_ms: int) -> None:
     assert offsets_of(packed(ranges), 7 * CHUNK) == [7 * CHUNK + number for _, number in found]
 
 
-def test_a_time_costs_four_bytes() -> None:
+@pytest.mark.parametrize("may_be_narrow", [True, False])
+@pytest.mark.parametrize("spread_ms", [0, 1, STEP_MS, 5 * SECOND, 4 * DAY, 8 * DAY, 365 * DAY, 40_000 * DAY])
+def test_times_of_every_width_are_read_as_they_were_written(spread_ms: int, *, may_be_narrow: bool) -> None:
+    rng = Random(spread_ms)
+    spans = [(step_of(DAY + rng.randrange(spread_ms + 1)), number, number) for number in range(CHUNK)]
+    spans[17] = (step_of(DAY + 30_000 * DAY), 17, 17)
+    times = packed(spans, may_be_narrow=may_be_narrow)
+    assert may_be_narrow or times.item_bytes == 4
+    read = [(step, number) for step, first, last in spans_of(times) for number in range(first, last + 1)]
+    assert sorted(read) == sorted((step, number) for step, number, _ in spans)
+    assert offsets_of(times, 0) == [number for _, number in read]
+
+
+def test_a_time_costs_two_to_four_bytes() -> None:
     rng = Random(1)
-    for spread_ms in (DAY, 30 * DAY, 365 * DAY):
+    for spread_ms, most_bytes in ((DAY // 96, 2.1), (4 * DAY, 3.2), (8 * DAY, 3.7), (30 * DAY, 4.1), (365 * DAY, 4.1)):
         spans = [(step_of(rng.randrange(spread_ms)), number, number) for number in range(CHUNK)]
-        assert packed(spans).times.nbytes < 4.1 * CHUNK
-    assert packed([(step_of(DAY), 0, CHUNK - 1)]).times.nbytes == 4
+        assert packed(spans).times.nbytes < most_bytes * CHUNK
+        assert packed(spans, may_be_narrow=False).times.nbytes < 4.1 * CHUNK
+    assert packed([(step_of(DAY), 0, CHUNK - 1)]).times.nbytes == 2
+
+
+def test_levels_are_those_of_a_dictionary() -> None:
+    rng = Random(3)
+    levels, model = MessageLevels(), dict[int, int]()
+    for offset in range(3000):
+        levels.set(offset, level := rng.choice((9, 4, 0, 5, 4, 7, 1, 2, 3, 6, 8)))
+        model[offset] = level
+    levels.set_all(BitMap64(range(5000, 6000)), 2)
+    model |= dict.fromkeys(range(5000, 6000), 2)
+    for offset in rng.sample(sorted(model), 500):
+        assert levels.forget(offset) == model[offset]
+        model[offset] = 4
+    assert all(levels.of(offset) == level for offset, level in model.items())
+    wanted = set(rng.sample(sorted(model), 700))
+    parts = [(offset, level) for level, part in levels.parts(BitMap64(wanted)) for offset in part]
+    assert sorted(parts) == sorted((offset, model[offset]) for offset in wanted)
+    assert len(levels.planes) == 4
+
+
+@pytest.mark.parametrize("used", [(9,), (0, 9), tuple(range(10))])
+@pytest.mark.parametrize("may_be_narrow", [True, False])
+def test_levels_are_read_as_they_were_written(used: tuple[int, ...], *, may_be_narrow: bool) -> None:
+    rng = Random(5)
+    chunk, levels = OpenChunk(0, CHUNK), dict[int, int]()
+    for number in range(0, CHUNK, 3):
+        level = rng.choice(used)
+        if level != NORMAL_PRIORITY:
+            chunk.add_level(number, level)
+            levels[level] = levels.get(level, 0) | 1 << number
+    made = entry(INDEX, 0, chunk.value(may_be_narrow=may_be_narrow))
+    _, _, value = decode(made)
+    assert isinstance(value, IndexValue)
+    assert isinstance(value, NarrowIndexValue) == (may_be_narrow and len(used) > 4)
+    assert dict(levels_of(value)) == levels
+    again = OpenChunk.load(0, value).value(may_be_narrow=may_be_narrow)
+    assert dict(levels_of(again)) == levels
+    assert made.value is not None
+    assert len(made.value) < (2100 if may_be_narrow else 4700)
+
+
+def index_of(feature_level: int) -> tuple[bytes, IndexValue]:
+    """An index of a chunk of delayed messages, as it is persisted and as it is told."""
+    closed: list[IndexValue] = []
+    index = ChunkIndex(0, lambda _, value: closed.append(value), lambda: feature_level)
+    for number in range(CHUNK):
+        index.at(number).add_delayed(number, number, number * SECOND)
+        index.at(number).end = number + 1
+    index.at(CHUNK)
+    (made,) = index.take(0)
+    assert made.value is not None
+    return made.value, closed[0]
+
+
+def test_below_feature_level_2_an_index_is_one_that_0_1_reads() -> None:
+    class TimesOf01(msgspec.Struct, array_like=True, frozen=True):
+        start: int
+        times: bytes
+        lengths: bytes
+
+    class IndexOf01(msgspec.Struct, array_like=True, frozen=True, tag="index-1"):
+        end: int
+        ages: list[tuple[int, int]]
+        levels: list[tuple[int, bytes]]
+        delayed: TimesOf01
+        expiring: TimesOf01
+        groups: list[bytes]
+        members: bytes
+
+    old, _ = index_of(1)
+    assert len(msgspec.msgpack.decode(old, type=IndexOf01).delayed.times) == 4 * CHUNK
+    new, told = index_of(2)
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.msgpack.decode(new, type=IndexOf01)
+    assert isinstance(told, NarrowIndexValue)
+    assert len(new) < 3.1 * CHUNK
 
 
 def test_times_are_read_where_they_are_kept_and_not_copied() -> None:
@@ -291,4 +385,4 @@ def test_times_are_read_where_they_are_kept_and_not_copied() -> None:
     (kept,) = index.take(0)
     assert kept.value is not None
     assert closed[0].delayed.times.obj is kept.value
-    assert len(kept.value) < 4.1 * CHUNK
+    assert len(kept.value) < 3.1 * CHUNK
