@@ -19,6 +19,9 @@ from headrace.records.markers import read_marker
 from headrace.records.reader import Record, decompressed, fields_in
 
 _HEAVY_MESSAGES = 5_000
+_MANY_RECORDS = 16
+_OWN_HEADERS = b"hr."
+"""The names of all headers with properties of a message begin with this."""
 
 
 class PlainRange(NamedTuple):
@@ -79,10 +82,13 @@ def read_messages(
     aborted: Sequence[tuple[int, int]],
     topic_id: UUID,
     settings: QueueSettings,
+    *,
+    is_for_index: bool = False,
 ) -> DecodedSlice:
     """The messages from `offset` on in whole batches; `aborted` has producers and first offsets of their transactions.
 
-    A batch that cannot be decoded is skipped, as a consumer could do no better.
+    A batch that cannot be decoded is skipped, as a consumer could do no better. For the index a large batch of plain
+    messages is a range, and its records are not decoded.
     """
     walk = _BatchWalk(offset, aborted)
     ids = MessageIds(topic_id)
@@ -94,9 +100,24 @@ def read_messages(
         if not walk.enters(header, batch):
             continue
         with suppress(RecordError):
-            _take(walk, decompressed(batch, header), header, ids, settings, messages)
+            records = decompressed(batch, header)
+            if is_for_index and not settings.is_fifo and _is_plain_batch(records, header):
+                first = max(walk.at, header.base_offset)
+                walk.takes(first, header.last_offset, PlainRange(first, header.last_offset, header.max_timestamp))
+            else:
+                _take(walk, records, header, ids, settings, messages)
         walk.leaves(header)
     return DecodedSlice(walk.steps, walk.at, messages)
+
+
+def _is_plain_batch(records: bytes, header: BatchHeader) -> bool:
+    """Whether a batch has many messages, and no header of a queue in any of them. A body that has the name of one is no
+    harm: its batch is decoded."""
+    return (
+        _MANY_RECORDS <= header.record_count == header.last_offset_delta + 1
+        and header.base_timestamp <= header.max_timestamp
+        and _OWN_HEADERS not in records
+    )
 
 
 def _take(

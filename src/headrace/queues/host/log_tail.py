@@ -238,7 +238,9 @@ class LogTail:
         offset = engine.indexed_to
         try:
             cut = self._partition.slice(offset, _AT_HAND_BYTES, committed=True, at_least_one=True)
-            piece = None if cut is None else read_cached(self._partition, cut, offset, self._settings())
+            piece = (
+                None if cut is None else read_cached(self._partition, cut, offset, self._settings(), is_for_index=True)
+            )
         except HeadraceError:
             return False
         if piece is None or piece.next_offset == offset or len(piece.steps) > _STEPS_PER_TURN:
@@ -273,7 +275,7 @@ class LogTail:
             if cut is None:
                 engine.skip(offset, end - 1)
                 break
-            piece = await read_slice(partition, cut, offset, self._settings(), self._workers)
+            piece = await read_slice(partition, cut, offset, self._settings(), self._workers, is_for_index=True)
             if piece.next_offset == offset:
                 raise QueueUnavailable(f"nothing can be read of {partition} at offset {offset}")
             await self._index_piece(engine, piece)

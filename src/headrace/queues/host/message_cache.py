@@ -20,6 +20,8 @@ from headrace.storage.slice import Slice
 
 CACHE_BYTES = 64 * 1024 * 1024
 _AHEAD_BYTES = 64 * 1024
+_INDEXED_BYTES = 160 * 1024
+"""Most of what is read for the index is plain, and is not decoded."""
 
 
 class MessageCache:
@@ -126,20 +128,30 @@ class MessageReader:
         return (await read_slice(partition, cut, offset, settings, self._workers)).messages
 
 
-def read_cached(partition: Partition, cut: Slice, offset: int, settings: QueueSettings) -> DecodedSlice | None:
+def read_cached(
+    partition: Partition, cut: Slice, offset: int, settings: QueueSettings, *, is_for_index: bool = False
+) -> DecodedSlice | None:
     """Decode a slice, if it is small and in the page cache."""
-    data = cut.read_cached() if cut.length <= _AHEAD_BYTES else None
+    most_bytes = _INDEXED_BYTES if is_for_index else _AHEAD_BYTES
+    data = cut.read_cached() if cut.length <= most_bytes else None
     if data is None:
         return None
     below = partition.last_stable_offset
-    return read_messages(data, offset, below, partition.aborted_within(offset, below), partition.topic_id, settings)
+    aborted = partition.aborted_within(offset, below)
+    return read_messages(data, offset, below, aborted, partition.topic_id, settings, is_for_index=is_for_index)
 
 
 async def read_slice(
-    partition: Partition, cut: Slice, offset: int, settings: QueueSettings, workers: Executor
+    partition: Partition,
+    cut: Slice,
+    offset: int,
+    settings: QueueSettings,
+    workers: Executor,
+    *,
+    is_for_index: bool = False,
 ) -> DecodedSlice:
     """Decode a slice: at once if it is small and in the page cache, else in a worker thread."""
-    piece = read_cached(partition, cut, offset, settings)
+    piece = read_cached(partition, cut, offset, settings, is_for_index=is_for_index)
     if piece is not None:
         return piece
     below = partition.last_stable_offset
@@ -147,6 +159,7 @@ async def read_slice(
     topic_id = partition.topic_id
 
     def read() -> DecodedSlice:
-        return read_messages(memoryview(cut.read()), offset, below, aborted, topic_id, settings)
+        data = memoryview(cut.read())
+        return read_messages(data, offset, below, aborted, topic_id, settings, is_for_index=is_for_index)
 
     return await asyncio.get_running_loop().run_in_executor(workers, read)

@@ -90,3 +90,38 @@ def test_a_fifo_queue_is_told_of_groups_and_ids() -> None:
     assert (by_header.dedupe, by_header.id) == (b"id:d", "i")
     assert by_key.dedupe is not None
     assert by_key.dedupe.startswith(b"body:")
+
+
+MANY = [b"%d" % number for number in range(100)]
+
+
+def test_the_index_reads_no_records_of_a_large_plain_batch() -> None:
+    log = batch(0, *MANY) + batch(100, b"a")
+    piece = read_messages(log, 10, 200, (), TOPIC, STANDARD, is_for_index=True)
+    assert piece.steps == [PlainRange(10, 100, 1000)]
+    assert [message.body for message in piece.messages] == [b"a"], "only the small batch is decoded"
+    whole = read_messages(log, 10, 200, (), TOPIC, STANDARD)
+    assert whole.steps == piece.steps
+    assert len(whole.messages) == 91
+
+
+@pytest.mark.parametrize("name", [queued.PRIORITY, queued.DUE, queued.EXPIRES, queued.ORIGIN])
+def test_a_large_batch_with_a_property_in_one_message_is_decoded(name: str) -> None:
+    records = [Record(0, 1000, None, value, ((name, b"7"),) if value == b"50" else ()) for value in MANY]
+    piece = read_messages(build_batch(records), 0, 100, (), TOPIC, STANDARD, is_for_index=True)
+    assert piece.steps == read_messages(build_batch(records), 0, 100, (), TOPIC, STANDARD).steps
+    assert [type(step) for step in piece.steps] in ([PlainRange, LogMessage, PlainRange], [PlainRange])
+
+
+def test_a_batch_with_gaps_or_of_a_fifo_queue_is_decoded_for_the_index() -> None:
+    fifo = QueueSettings(type="fifo")
+    assert told(read_messages(batch(0, *MANY), 0, 100, (), TOPIC, fifo, is_for_index=True).steps) == list(range(100))
+    log = bytearray(batch(0, *MANY))
+    log[23:27] = (120).to_bytes(4, "big")  # The last offset of a batch that was compacted.
+    piece = read_messages(bytes(log), 0, 121, (), TOPIC, STANDARD, is_for_index=True)
+    assert piece.steps == [PlainRange(0, 99, 1000), SkippedRange(100, 120)]
+
+
+def test_a_body_with_the_name_of_a_header_is_a_plain_message() -> None:
+    piece = read_messages(batch(0, *MANY, b"hr.priority"), 0, 101, (), TOPIC, STANDARD, is_for_index=True)
+    assert piece.steps == [PlainRange(0, 100, 1000)]
