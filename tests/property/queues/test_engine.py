@@ -15,7 +15,7 @@ from headrace.config.queue import MAX_VISIBILITY_MS, QueueSettings
 from headrace.coordinator.machine import InternalRecord
 from headrace.model.errors import LeaseTooLong, NotInFlight, TooManyInFlight
 from headrace.queues.engine.chunk_index import LogMessage
-from headrace.queues.engine.engine import Engine
+from headrace.queues.engine.engine import Engine, Lease
 from headrace.queues.engine.moved_pages import PageSlot
 from headrace.queues.engine.packed_times import STEP_MS
 from headrace.queues.engine.stored import CHUNK
@@ -79,7 +79,10 @@ class Engines(RuleBasedStateMachine):
         self.engine.drop_before(start)
 
     def new_engine(self) -> Engine:
-        return Engine(self.settings, lambda: 0.5)
+        engine = Engine(self.settings, lambda: 0.5)
+        # Two neighbours are a group already, so that groups are often cut apart.
+        engine._inventory.leases.group_from = 2
+        return engine
 
     @property
     def now_ms(self) -> int:
@@ -158,12 +161,21 @@ class Engines(RuleBasedStateMachine):
 
     # -- what is done with them
 
-    @rule(most=st.integers(1, 12), visibility=steps)
-    def receive(self, most: int, visibility: int) -> None:
+    def leased(self, most: int, visibility_ms: int, *, as_ranges: bool) -> list[Lease]:
+        if not as_ranges or self.settings.is_fifo:
+            return self.engine.receive(most, self.now_ms, visibility_ms)
+        return [
+            Lease(offset, each.attempt, each.deadline_ms, each.first_received_ms)
+            for each in self.engine.receive_ranges(most, self.now_ms, visibility_ms)
+            for offset in range(each.first, each.last + 1)
+        ]
+
+    @rule(most=st.integers(1, 12), visibility=steps, as_ranges=st.booleans())
+    def receive(self, most: int, visibility: int, as_ranges: bool) -> None:
         visibility_ms = min(visibility * STEP_MS, MAX_VISIBILITY_MS)
         self.settle_retention()
         try:
-            leases = self.engine.receive(most, self.now_ms, visibility_ms)
+            leases = self.leased(most, visibility_ms, as_ranges=as_ranges)
         except TooManyInFlight:
             leased = self.naive.count(IN_FLIGHT) - len(self.held())
             assert leased >= self.settings.max_in_flight
@@ -232,6 +244,18 @@ class Engines(RuleBasedStateMachine):
         expected = [self.naive.acknowledge(*lease, any_attempt=is_any) for lease in leases]
         failures = self.engine.acknowledge(leases, self.now_ms, any_attempt=is_any)
         assert [failure is None for failure in failures] == expected
+
+    @rule(which=some, count=st.integers(1, 8), attempt=st.sampled_from([1, 1, 1, 2]))
+    def acknowledge_range(self, which: int, count: int, attempt: int) -> None:
+        """Some in a row, received or not."""
+        self.settle_retention()
+        found = sorted(self.naive.messages)
+        first = found[which % len(found)] if found else 0
+        wanted = range(first, first + count)
+        if found and all(offset in self.naive.messages for offset in wanted):
+            failed = {offset for offset in wanted if not self.naive.acknowledge(offset, attempt)}
+            failures = self.engine.acknowledge_range(first, first + count - 1, attempt, self.now_ms)
+            assert failures.keys() == failed
 
     @rule(which=some, visibility=steps, is_stale=st.sampled_from([False, False, False, True]))
     def extend(self, which: int, visibility: int, is_stale: bool) -> None:
@@ -421,7 +445,8 @@ class Engines(RuleBasedStateMachine):
             send: 6,
             lambda rng: self.send_plain(rng.randint(1, 5)): 1,
             lambda rng: self.leave_a_gap(rng.choice([1, 3, CHUNK - 7, CHUNK + 1]), rng.random() < 0.5): 1,
-            lambda rng: self.receive(rng.randint(1, 6), time(rng)): 8,
+            lambda rng: self.receive(rng.randint(1, 6), time(rng), rng.random() < 0.6): 8,
+            lambda rng: self.acknowledge_range(rng.randrange(1000), rng.randint(1, 6), rng.choice([1, 1, 2])): 3,
             lambda rng: self.hold(rng.randrange(1000), rng.randint(1, 4)): 2,
             lambda rng: self.settle_held(rng.randrange(1000), rng.random() < 0.5): 2,
             lambda rng: self.carry_here(rng.randint(1, 2), rng.randint(1, 4), rng.choice([None, b"a", b"b"])): 1,

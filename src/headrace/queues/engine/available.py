@@ -181,6 +181,31 @@ class AvailableMessages:
                 offsets.discard(offset)
                 yield offset
 
+    def take_run(self, now_ms: int, wanted: int) -> tuple[int, int] | None:
+        """Remove the first messages in receive order as far as they are neighbours: first and last of them. None if
+        they are to be taken one by one, with `order`, or if there are none."""
+        filled = self._filled
+        if not filled or (self.ageing_ms and len(filled) > 1):
+            return None
+        level = filled[0]
+        if self._is_returned_first(level):
+            return None
+        offsets, returned = self._available[level], self._returned.get(level)
+        first = offsets.min()
+        last = first + wanted - 1
+        if returned:
+            last = min(last, next(iter(returned.values())).position - 1)
+        if not offsets.contains_range(first, last + 1):
+            sure, last = first, last - 1
+            while sure < last:
+                middle = (sure + last + 1) // 2
+                if offsets.contains_range(first, middle + 1):
+                    sure = middle
+                else:
+                    last = middle - 1
+        offsets.remove_range(first, last + 1)
+        return first, last
+
     def _is_returned_first(self, level: int) -> bool:
         returned, offsets = self._returned.get(level), self._available[level]
         return returned is not None and (not offsets or next(iter(returned.values())).position <= offsets.min())

@@ -53,6 +53,16 @@ class Lease(NamedTuple):
     first_received_ms: int
 
 
+class LeaseRange(NamedTuple):
+    """The same lease of neighbours."""
+
+    first: int
+    last: int
+    attempt: int
+    deadline_ms: int
+    first_received_ms: int
+
+
 class Engine:
     def __init__(
         self,
@@ -185,33 +195,66 @@ class Engine:
     def receive(self, most: int, now_ms: int, visibility_ms: int | None = None, receiver: str = "") -> list[Lease]:
         """Lease messages, by default for the queue's visibility timeout. `TooManyInFlight` if `queue.max.in.flight`
         allows no more; a fifo queue then gives nothing."""
-        self._lifecycle.due(now_ms)
-        inventory = self._inventory
-        leases, settings = inventory.leases, inventory.settings
-        room = settings.max_in_flight - leases.leased
-        if room <= 0 and inventory.groups is None and inventory.available:
-            raise TooManyInFlight(
-                f"{leases.leased} messages are in flight, which is the most this queue may have: "
-                "delete some, or raise queue.max.in.flight"
-            )
-        wanted = min(most, room)
-        if wanted <= 0:
+        wanted = self._room(most, now_ms)
+        if not wanted:
             return []
+        leases = self._inventory.leases
         if visibility_ms is None:
-            visibility_ms = settings.visibility_timeout_ms
+            visibility_ms = self._inventory.settings.visibility_timeout_ms
         until_ms = now_ms + visibility_ms
-        most_attempts = self._lifecycle.most_attempts
         leased = []
         for offset in self._next(wanted, now_ms):
             held = leases.lease(offset, now_ms, until_ms, receiver)
-            if most_attempts is not None:
-                invariant(
-                    held.attempt - held.excused <= most_attempts, 54, "no message is received past the receive limit"
-                )
+            self._check_attempt(held)
             leased.append(Lease(offset, held.attempt, until_ms, held.first_received_ms))
             if len(leased) == wanted:
                 break
         return leased
+
+    def receive_ranges(self, most: int, now_ms: int, visibility_ms: int | None = None) -> list[LeaseRange]:
+        """Like `receive`: the same messages in the same order, of a standard queue, as ranges. One that was never
+        received costs hardly anything if its neighbours are received with it."""
+        invariant(self._inventory.groups is None, 55, "the messages of a group are received one by one")
+        wanted = self._room(most, now_ms)
+        if visibility_ms is None:
+            visibility_ms = self._inventory.settings.visibility_timeout_ms
+        until_ms = now_ms + visibility_ms
+        available, leases = self._inventory.available, self._inventory.leases
+        ranges: list[LeaseRange] = []
+        while wanted:
+            run = available.take_run(now_ms, wanted)
+            if run is not None:
+                first, last = run
+                leases.lease_run(first, last, now_ms, until_ms, "")
+                ranges.append(LeaseRange(first, last, 1, until_ms, now_ms))
+                wanted -= last - first + 1
+                continue
+            offset = next(available.order(now_ms, 1), None)
+            if offset is None:
+                break
+            held = leases.lease(offset, now_ms, until_ms, "")
+            self._check_attempt(held)
+            ranges.append(LeaseRange(offset, offset, held.attempt, until_ms, held.first_received_ms))
+            wanted -= 1
+        return ranges
+
+    def _room(self, most: int, now_ms: int) -> int:
+        """How many messages may be leased."""
+        self._lifecycle.due(now_ms)
+        inventory = self._inventory
+        leased, max_in_flight = inventory.leases.leased, inventory.settings.max_in_flight
+        room = max_in_flight - leased
+        if room <= 0 and inventory.groups is None and inventory.available:
+            raise TooManyInFlight(
+                f"{leased} messages are in flight, which is the most this queue may have: "
+                "delete some, or raise queue.max.in.flight"
+            )
+        return max(0, min(most, room))
+
+    def _check_attempt(self, held: LeaseRecord) -> None:
+        most_attempts = self._lifecycle.most_attempts
+        if most_attempts is not None:
+            invariant(held.attempt - held.excused <= most_attempts, 54, "no message is received past the receive limit")
 
     def _next(self, wanted: int, now_ms: int) -> Iterator[int]:
         groups = self._inventory.groups
@@ -240,10 +283,11 @@ class Engine:
         inventory = self._inventory
         is_standard = inventory.groups is None
         failures: list[NotInFlight | None] = [None] * len(leases)
-        held, acked, moving, end = inventory.leases.held, inventory.acked, inventory.moving, inventory.indexed_to
+        acked, moving, end = inventory.acked, inventory.moving, inventory.indexed_to
+        lease_of = inventory.leases.get if inventory.leases.groups else inventory.leases.held.get
         newly_acked: dict[int, None] = {}
         for at, (offset, attempt) in enumerate(leases):
-            known = held.get(offset)
+            known = lease_of(offset)
             is_valid = any_attempt or (
                 known is not None and known.attempt == attempt and (is_standard or known.is_leased)
             )
@@ -260,12 +304,29 @@ class Engine:
         inventory.ack_all(newly_acked)
         return failures
 
+    def acknowledge_range(self, first: int, last: int, attempt: int, now_ms: int) -> dict[int, NotInFlight]:
+        """Like `acknowledge` for neighbours, at the cost of one if nothing has happened to them since they were
+        received together. The failures by offset."""
+        self._lifecycle.due(now_ms)
+        inventory = self._inventory
+        if (
+            attempt == 1
+            and inventory.groups is None
+            and not inventory.moving
+            and inventory.leases.groups.count(first, last) == last - first + 1
+        ):
+            inventory.ack_run(first, last)
+            return {}
+        leases = [(offset, attempt) for offset in range(first, last + 1)]
+        failures = zip(leases, self.acknowledge(leases, now_ms), strict=True)
+        return {offset: failure for (offset, _), failure in failures if failure is not None}
+
     def extend(self, offset: int, attempt: int, visibility_ms: int, now_ms: int) -> int:
         """Let the lease last for so long from now on; its deadline. With 0 the message is available at once. A lease
         that is over is renewed if the message was not received again."""
         self._lifecycle.due(now_ms)
         inventory = self._inventory
-        held = inventory.leases.held.get(offset)
+        held = inventory.leases.get(offset)
         if held is None or held.attempt != attempt or offset in inventory.dead or offset in inventory.moving:
             raise NotInFlight(f"message {offset} was deleted, moved, or received again")
         longest_ms = inventory.policy.longest_lease_ms
@@ -295,7 +356,7 @@ class Engine:
 
     def _leased(self, offset: int, attempt: int, now_ms: int) -> LeaseRecord:
         self._lifecycle.due(now_ms)
-        held = self._inventory.leases.held.get(offset)
+        held = self._inventory.leases.get(offset)
         if held is None or not held.is_leased or held.attempt != attempt:
             raise NotInFlight(f"message {offset} is not in flight with this receipt")
         return held

@@ -95,7 +95,7 @@ class Inventory:
 
     def restart_at(self, head: int) -> None:
         """Forget all messages: those below `head` are acked, and none above is indexed."""
-        for offset in list(self.leases.held):
+        for offset in list(self.leases.offsets()):
             self.leases.forget(offset)
         self.acked.move_to(head)
         self.indexed_to = head
@@ -155,7 +155,7 @@ class Inventory:
         """The state of a message; None if it is acked, or not indexed."""
         if offset >= self.indexed_to or offset in self.acked:
             return None
-        held = self.leases.held.get(offset)
+        held = self.leases.seen(offset)
         if offset in self.moving:
             return MessageState(
                 "in flight", held.attempt if held else 0, None, held.first_received_ms if held else None
@@ -310,20 +310,21 @@ class Inventory:
                 if first == at - 1:
                     self.ack(offset)
                 else:
-                    self._ack_run(ordered[first], offset)
+                    self.ack_run(ordered[first], offset)
                 first = at
 
-    def _ack_run(self, first: int, last: int) -> None:
+    def ack_run(self, first: int, last: int) -> None:
         """Like `ack`, in a standard queue of which nothing is being moved."""
         self.acked.add_range(first, last)
         self.unacked -= last - first + 1
         self.available.forget_range(first, last)
         if self.delayed:
             self.delayed.remove_range(first, last + 1)
-        for offset in range(first, last + 1):
-            self.leases.forget(offset)
-            self.dead.pop(offset, None)
-            self.expired.discard(offset)
+        self.leases.forget_run(first, last)
+        if self.dead or self.expired:
+            for offset in range(first, last + 1):
+                self.dead.pop(offset, None)
+                self.expired.discard(offset)
 
     def ack_leased(self, first: int, last: int) -> None:
         """Messages that are all in flight, in a queue without groups, priorities and times to live."""
@@ -336,7 +337,7 @@ class Inventory:
         head, last = self.head, min(last, self.indexed_to - 1)
         if last < head:
             return
-        for offset in [offset for offset in chain(self.moving, self.leases.held) if offset <= last]:
+        for offset in [offset for offset in chain(self.moving, self.leases.offsets()) if offset <= last]:
             if offset not in self.acked:
                 self.ack(offset)
         self.unacked -= self.acked.add_range(self.head, last)
@@ -353,7 +354,7 @@ class Inventory:
         gone.add_range(first, last + 1)
         gone -= self.delayed
         gone -= self.delayed_retention.between(gone)
-        for offset in [offset for offset in chain(self.moving, self.leases.held) if offset in gone]:
+        for offset in [offset for offset in chain(self.moving, self.leases.offsets()) if offset in gone]:
             if offset not in self.acked:
                 self.ack(offset)
         for chunk, start, end in chunks_of(first, last):
@@ -369,14 +370,13 @@ class Inventory:
     def drop_oldest(self, count: int) -> int:
         """Ack up to so many of the oldest messages that are neither in flight, delayed, dead nor being moved; how many
         there were."""
-        held, dropped = self.leases.held, list[int]()
+        dropped = list[int]()
         at = max(self.droppable_from, self.head)
         for offset in self.live(at):
             if len(dropped) == count:
                 break
             at = offset + 1
-            lease = held.get(offset)
-            is_leased = lease is not None and lease.is_leased
+            is_leased = self.leases.is_leased(offset)
             if not is_leased and offset not in self.delayed and offset not in self.moving and offset not in self.dead:
                 dropped.append(offset)
         self.droppable_from = at

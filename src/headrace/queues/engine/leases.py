@@ -3,12 +3,16 @@
 One heap has the deadline of each: the end of its lease, or of its time hidden. An item stays when a message is acked
 or its deadline changes; stale items are skipped, and the heap is rebuilt when most of it is stale.
 
+Many neighbours that are received together for the first time are a group: one deadline, and a bitmap of those that are
+still in it. A message leaves its group when anything but an acknowledgement happens to it, and has a record of its own
+from then on.
+
 Persisting: messages that are received together for the first time share one entry, since most are acked before anything
 else happens to them. Any other event gives a message an entry of its own. If leases do not survive a restart, attempts
 still do: an entry then has neither the deadline nor the receiver.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
@@ -16,35 +20,12 @@ from pyroaring import BitMap64
 
 from headrace.coordinator.machine import InternalRecord
 from headrace.model.invariants import invariant
+from headrace.queues.engine.lease_groups import LeaseGroup, LeaseGroups
 from headrace.queues.engine.stored import HELD, LEASE, LeaseRecord, LeaseValue, entry, tombstone
 
 _SLACK = 1024
-_TOGETHER_MOST = 256
-
-
-class _Together:
-    """Messages that share a persisted entry."""
-
-    __slots__ = ("key", "left", "offsets", "received_ms", "receiver", "until_ms")
-
-    def __init__(self, until_ms: int, received_ms: int, receiver: str) -> None:
-        self.until_ms = until_ms
-        self.received_ms = received_ms
-        self.receiver = receiver
-        self.offsets: list[int] = []
-        """Until they are persisted."""
-        self.left = 0
-        """How many of them still share it."""
-        self.key: int | None = None
-        """The key of the entry, once there is one."""
-
-    def takes(self, until_ms: int, received_ms: int, receiver: str) -> bool:
-        return (
-            self.until_ms == until_ms
-            and self.received_ms == received_ms
-            and self.receiver == receiver
-            and len(self.offsets) < _TOGETHER_MOST
-        )
+GROUP_FROM = 16
+"""So many neighbours are leased as a group."""
 
 
 class Leases:
@@ -52,6 +33,9 @@ class Leases:
         self._survive = survive
         """Whether a lease outlasts a restart. If not, only the attempt is persisted."""
         self.held: dict[int, LeaseRecord] = {}
+        """The messages that are not in a group; `get` finds those, too."""
+        self.groups = LeaseGroups()
+        self.group_from = GROUP_FROM
         self.leased = 0
         self.hidden = 0
         """How many messages were returned and are not available yet."""
@@ -59,9 +43,9 @@ class Leases:
         self._heap: list[tuple[int, int]] = []
         self._dirty: set[int] = set()
         self._stored = BitMap64()
-        self._together: dict[int, _Together] = {}
+        self._together: dict[int, LeaseGroup] = {}
         """For each message that shares an entry, or will."""
-        self._to_store: list[_Together] = []
+        self._to_store: list[LeaseGroup] = []
         self._over: list[int] = []
         """Keys of entries that no message shares any more."""
 
@@ -81,6 +65,50 @@ class Leases:
         self.leased += 1
         self._push(offset, until_ms)
         return held
+
+    def lease_run(self, first: int, last: int, now_ms: int, until_ms: int, receiver: str) -> None:
+        """Lease available neighbours that were never received."""
+        if last - first + 1 < self.group_from:
+            for offset in range(first, last + 1):
+                self.lease(offset, now_ms, until_ms, receiver)
+            return
+        run = range(first, last + 1)
+        invariant(
+            (not self.held or self.held.keys().isdisjoint(run)) and not self.groups.count(first, last),
+            52,
+            "a message has one lease at a time",
+        )
+        group = LeaseGroup(until_ms, now_ms, receiver)
+        group.offsets, group.left = run, len(run)
+        self.groups.add(group, first, last)
+        self._to_store.append(group)
+        self.leased += len(run)
+
+    def get(self, offset: int) -> LeaseRecord | None:
+        """The record of a message that was received; one in a group leaves it."""
+        held = self.held.get(offset)
+        if held is None and self.groups:
+            group = self.groups.remove(offset)
+            if group is not None:
+                held = self.held[offset] = group.record()
+                self._together[offset] = group
+                self._push(offset, group.until_ms)
+        return held
+
+    def seen(self, offset: int) -> LeaseRecord | None:
+        """Like `get`, for reading only: the message stays in its group."""
+        held = self.held.get(offset)
+        group = self.groups.of(offset) if held is None and self.groups else None
+        return held if group is None else group.record()
+
+    def is_leased(self, offset: int) -> bool:
+        held = self.held.get(offset)
+        return offset in self.groups if held is None else held.is_leased
+
+    def offsets(self) -> Iterator[int]:
+        """All messages that were received and are not acked."""
+        yield from self.held
+        yield from self.groups
 
     def extend(self, offset: int, held: LeaseRecord, until_ms: int) -> None:
         held.until_ms = until_ms
@@ -116,12 +144,24 @@ class Leases:
 
     def forget(self, offset: int) -> LeaseRecord | None:
         """Remove an acked message."""
-        held = self.held.pop(offset, None)
+        held = self.get(offset)
         if held is not None:
+            del self.held[offset]
             self._leave(offset, held)
             if not self._share_no_more(offset):
                 self._dirty.add(offset)
         return held
+
+    def forget_run(self, first: int, last: int) -> None:
+        """Remove acked neighbours."""
+        for group, count in self.groups.remove_run(first, last):
+            self.leased -= count
+            self._left(group, count)
+        held, run = self.held, range(first, last + 1)
+        if held:
+            inside = [each for each in held if each in run] if len(held) < len(run) else [o for o in run if o in held]
+            for offset in inside:
+                self.forget(offset)
 
     def _leave(self, offset: int, held: LeaseRecord) -> None:
         if held.is_leased:
@@ -152,10 +192,15 @@ class Leases:
         heap = self._heap
         while heap and not self._is_meant(heap[0][1], heap[0][0]):
             heappop(heap)
-        return heap[0][0] if heap else None
+        group_ms = self.groups.next_ms
+        if not heap:
+            return group_ms
+        return heap[0][0] if group_ms is None else min(group_ms, heap[0][0])
 
     def due(self, now_ms: int) -> Iterator[tuple[int, LeaseRecord, bool]]:
         """Messages whose lease (True) or time hidden (False) has ended: they are neither leased nor hidden any more."""
+        for offset in self.groups.due(now_ms):
+            self.get(offset)
         # The caller may hide a message again, which may rebuild the heap.
         while self._heap and self._heap[0][0] <= now_ms:
             until_ms, offset = heappop(self._heap)
@@ -173,20 +218,23 @@ class Leases:
         """Persist a message in one entry with those that were received with it."""
         waiting = self._to_store
         if not waiting or not waiting[-1].takes(until_ms, received_ms, receiver):
-            waiting.append(_Together(until_ms, received_ms, receiver))
+            waiting.append(LeaseGroup(until_ms, received_ms, receiver))
         together = self._together[offset] = waiting[-1]
-        together.offsets.append(offset)
-        together.left += 1
+        together.take(offset)
 
     def _share_no_more(self, offset: int) -> bool:
         """Whether it shared an entry."""
         together = self._together.pop(offset, None)
         if together is None:
             return False
-        together.left -= 1
+        self._left(together, 1)
+        return True
+
+    def _left(self, together: LeaseGroup, count: int) -> None:
+        """So many messages do not share an entry any more."""
+        together.left -= count
         if not together.left and together.key is not None:
             self._over.append(together.key)
-        return True
 
     def _persist_alone(self, offset: int) -> None:
         self._share_no_more(offset)
@@ -212,7 +260,7 @@ class Leases:
         if not live:
             self._over.append(key)
             return
-        together = _Together(0, 0, "")
+        together = LeaseGroup(0, 0, "")
         together.key, together.left = key, len(live)
         self._together.update(dict.fromkeys(live, together))
 
@@ -226,12 +274,16 @@ class Leases:
                 entries.append(entry(HELD, offset, held))
         return entries
 
-    def _entry(self, together: _Together) -> InternalRecord:
-        offsets, together.offsets = together.offsets, []
+    def _entry(self, together: LeaseGroup) -> InternalRecord:
+        offsets: Sequence[int] = together.offsets
+        together.offsets = ()
         if together.left < len(offsets):
-            offsets = [offset for offset in offsets if self._together.get(offset) is together]
+            offsets = [each for each in offsets if each in together.members or self._together.get(each) is together]
         together.key = offsets[0]
-        steps = [after - before for before, after in pairwise(offsets)]
+        if isinstance(offsets, range):
+            steps = [1] * (len(offsets) - 1)
+        else:
+            steps = [after - before for before, after in pairwise(offsets)]
         value = (
             LeaseValue(together.until_ms, together.received_ms, together.receiver, steps)
             if self._survive

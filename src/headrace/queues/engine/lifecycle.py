@@ -65,7 +65,7 @@ class Lifecycle:
             inventory.ack(offset)
             return
         inventory.moving.remove(offset)
-        held = inventory.leases.held.get(offset)
+        held = inventory.leases.get(offset)
         if held is not None:
             self._came_back(offset, held)
         else:
@@ -150,7 +150,7 @@ class Lifecycle:
     def _expire(self, offset: int) -> None:
         inventory = self._inventory
         if offset not in inventory.acked:
-            held = inventory.leases.held.get(offset)
+            held = inventory.leases.get(offset)
             if offset in inventory.moving or (held is not None and held.is_leased):
                 inventory.expired.add(offset)
             else:
