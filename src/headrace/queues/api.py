@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
+
 from headrace.config.queue import QueueSettings
 from headrace.model.errors import HeadraceError
 from headrace.model.queue_wire import Counts, Filter, Headers, Move, OutgoingMessage, Peeked, Received, Sent
@@ -39,8 +41,7 @@ class QueueInfo:
     """The contents of `queue.attributes`: tags, policies and times of the SQS API."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiveOptions:
+class ReceiveOptions(msgspec.Struct, frozen=True):
     max_messages: int = 1
     wait_ms: int | None = None
     """None: the queue's `queue.receive.wait.ms`."""

@@ -50,6 +50,9 @@ class QueueCatalog:
         self._parsed: dict[UUID, tuple[Mapping[str, str], QueueInfo]] = {}
         self._queues: tuple[Mapping[TopicName, TopicImage], list[TopicImage]] = {}, []
         """The queues by name, with the topics that they were found in: there may be thousands of others."""
+        self._found: dict[str, TopicImage] = {}
+        """The queues of `_found_in` that were asked for, by name."""
+        self._found_in: Mapping[TopicName, TopicImage] = {}
 
     # -- reading
 
@@ -57,12 +60,19 @@ class QueueCatalog:
         return self.info(self.topic(name))
 
     def topic(self, name: str) -> TopicImage:
-        topic = self._metadata.image.topics.get(TopicName(name))
+        topics = self._metadata.image.topics
+        if topics is not self._found_in:
+            self._found_in, self._found = topics, {}
+        known = self._found.get(name)
+        if known is not None:
+            return known
+        topic = topics.get(TopicName(name))
         if topic is None or not is_queue(topic):
             mirror = self._metadata.image.read_only_mirror(name)
             if mirror is not None and mirror.queue:
                 raise QueueElsewhere(f"there is no queue {name}{_mirrored(name, mirror)}")
             raise UnknownQueue(f"there is no queue {name}")
+        self._found[name] = topic
         return topic
 
     def all(self, prefix: str = "") -> list[QueueInfo]:

@@ -8,8 +8,9 @@ instead.
 import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
+
+import msgspec
 
 from headrace.model.errors import HeadraceError
 from headrace.model.ids import BrokerId
@@ -251,7 +252,7 @@ class RemoteQueue:
 
     async def _poll(self, options: ReceiveOptions, wait_ms: int) -> list[Received]:
         deadline_ms = self._clock.monotonic_ms() + wait_ms
-        call = ReceiveCall(self._name, replace(options, wait_ms=0))
+        call = ReceiveCall(self._name, msgspec.structs.replace(options, wait_ms=0))
         while True:
             received = await self._ask(call, list[Received])
             if received or self._clock.monotonic_ms() >= deadline_ms:

@@ -6,6 +6,7 @@ further effect. A send whose outcome is unknown is not repeated: its sender deci
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 from headrace.cluster.metadata import Metadata
@@ -66,16 +67,27 @@ class QueueRouter:
             return self._retried(name, operation, begun, is_repeatable=is_repeatable)
         if not isinstance(begun, PendingResult):
             return self._retried(name, operation, begun, is_repeatable=is_repeatable)
-        routed: PendingResult[T] = PendingResult(begun.hurry)
+        rescue = partial(self._begin_again, name, operation, is_repeatable)
+        if begun.done:
+            routed: PendingResult[T] = PendingResult()
+            routed.rescue(rescue)
+            begun.then(routed.resolve)
+            return routed
+        begun.rescue(rescue)
+        return begun
 
-        def settled(result: "Result[T]") -> None:
-            if isinstance(result.error, _MOVED):
-                again = self._retried(name, operation, refused(result.error), is_repeatable=is_repeatable)
-                self._go_on(again, routed)
-            else:
-                routed.resolve(result)
-
-        begun.then(settled)
+    def _begin_again(
+        self,
+        name: str,
+        operation: Callable[[QueueOperations], Awaitable[T]],
+        is_repeatable: bool,
+        error: HeadraceError,
+    ) -> PendingResult[T] | None:
+        """The result of an operation that has failed with this error; None if it is not repeated."""
+        if not isinstance(error, _MOVED):
+            return None
+        routed: PendingResult[T] = PendingResult()
+        self._go_on(self._retried(name, operation, refused(error), is_repeatable=is_repeatable), routed)
         return routed
 
     def _go_on(self, work: Coroutine[Any, Any, T], routed: PendingResult[T]) -> None:

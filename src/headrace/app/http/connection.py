@@ -87,12 +87,15 @@ class HttpServerConnection(asyncio.Protocol):
         """Pipelined requests, until the response to `_current` is complete."""
         self._received_s = self._written_s = self._loop.time()
         self._head_since_s = 0.0
+        self._piece_bytes = 0
+        """The size of the piece that is being parsed."""
         self._head_bytes = 0
+        """The size of the pieces of a head after its first one."""
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._expects_continue = False
         self._request_id = b""
-        self._common: AsgiScope = {}
+        self._common: dict[str, Any] = {}
         self._client: tuple[str, int] | None = None
         self.is_write_paused = False
         self.on_answered = state.on_answered
@@ -131,6 +134,7 @@ class HttpServerConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._received_s = self._loop.time()
+        self._piece_bytes = len(data)
         if self._reading is _Reading.REFUSED:
             return
         if self._reading is _Reading.HEAD:
@@ -200,9 +204,11 @@ class HttpServerConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         if self._parser.should_upgrade():
             return
-        head_bytes = len(self._url) + sum(map(len, chain.from_iterable(self._headers)))
-        if head_bytes > MAX_HEAD_BYTES:
-            raise ValueError(_HEAD_TOO_LARGE)
+        if self._piece_bytes + self._head_bytes > MAX_HEAD_BYTES:
+            # Perhaps: there may be more than the head in it.
+            head_bytes = len(self._url) + sum(map(len, chain.from_iterable(self._headers)))
+            if head_bytes > MAX_HEAD_BYTES:
+                raise ValueError(_HEAD_TOO_LARGE)
         version = self._parser.get_http_version()
         exchange = self._newest = HttpExchange(
             self,
@@ -229,19 +235,20 @@ class HttpServerConnection(asyncio.Protocol):
             self._newest.end_of_body()
 
     def _scope(self, version: str) -> AsgiScope:
-        raw_path, query = (b"/", b"") if self._url == b"/" else _target(self._url)
-        path = raw_path.decode("latin-1")
-        return {
-            **self._common,
-            "http_version": version,
-            "method": self._parser.get_method().decode("ascii"),
-            "path": unquote(path) if "%" in path else path,
-            "raw_path": raw_path,
-            "query_string": query,
-            "headers": self._headers,
-            REQUEST_ID: self._request_id.decode() if is_request_id(self._request_id) else new_id(),
-            "state": {},
-        }
+        given_id = self._request_id
+        scope = self._common.copy()
+        scope["http_version"] = version
+        scope["method"] = self._parser.get_method().decode("ascii")
+        if self._url == b"/":
+            scope["path"], scope["raw_path"], scope["query_string"] = "/", b"/", b""
+        else:
+            raw_path, scope["query_string"] = _target(self._url)
+            path = raw_path.decode("latin-1")
+            scope["path"], scope["raw_path"] = unquote(path) if "%" in path else path, raw_path
+        scope["headers"] = self._headers
+        scope[REQUEST_ID] = given_id.decode() if given_id and is_request_id(given_id) else new_id()
+        scope["state"] = {}
+        return scope
 
     def _refuse(self, why: str) -> None:
         """End the connection because of bytes that are no request; earlier requests are answered first."""

@@ -59,7 +59,10 @@ class DecodedMessage(NamedTuple):
 
 def check_message(message: OutgoingMessage, settings: QueueSettings, now_ms: int) -> None:
     """`InvalidMessage` if a queue does not accept the message."""
-    size_bytes = len(message.body) + sum(_counted_bytes(name, value or b"") for name, value in message.headers)
+    size_bytes = len(message.body)
+    for name, value in message.headers:
+        if not name.startswith(queued.SYSTEM_ATTRIBUTE_PREFIX):
+            size_bytes += _counted_bytes(name, value or b"")
     if size_bytes > settings.max_message_bytes:
         raise InvalidMessage(
             f"a message of {size_bytes} bytes is larger than queue.max.message.bytes, {settings.max_message_bytes}"
@@ -74,16 +77,15 @@ def check_message(message: OutgoingMessage, settings: QueueSettings, now_ms: int
         raise InvalidMessage(f"a message's group has 1 to {_MAX_ID_LENGTH} characters")
     if message.dedupe is not None and not 0 < len(message.dedupe) <= _MAX_ID_LENGTH:
         raise InvalidMessage(f"a message's dedupe has 1 to {_MAX_ID_LENGTH} characters")
-    for time_ms in (message.ttl_ms, message.due_at_ms, message.delay_ms):
-        if time_ms is not None and not 0 <= time_ms < _MAX_TIME_MS:
-            raise InvalidMessage(f"{time_ms} ms is out of the range of times")
+    if message.ttl_ms is not None or message.due_at_ms is not None or message.delay_ms is not None:
+        for time_ms in (message.ttl_ms, message.due_at_ms, message.delay_ms):
+            if time_ms is not None and not 0 <= time_ms < _MAX_TIME_MS:
+                raise InvalidMessage(f"{time_ms} ms is out of the range of times")
 
 
 def _counted_bytes(name: str, value: bytes) -> int:
     """The bytes that a header adds to the size of a message: for an SQS attribute its name, type and value, as with
-    AWS, and nothing for a system attribute."""
-    if name.startswith(queued.SYSTEM_ATTRIBUTE_PREFIX):
-        return 0
+    AWS. A system attribute adds nothing."""
     size_bytes = len(name.encode()) + len(value)
     if name.startswith(queued.ATTRIBUTE_PREFIX):
         size_bytes -= len(queued.ATTRIBUTE_PREFIX) + 1

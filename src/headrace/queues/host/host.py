@@ -28,7 +28,7 @@ from headrace.observe.queue_counts import QueueCounts
 from headrace.queues.engine.engine import Engine
 from headrace.queues.host.log_tail import LogTail
 from headrace.queues.host.message_cache import MessageCache
-from headrace.queues.host.state_writer import StateWriter
+from headrace.queues.host.state_writer import StateWriter, WhenPersisted
 from headrace.queues.state_store import StateStore
 from headrace.quotas.disk_pressure import DiskPressure
 from headrace.replication.partition import Partition
@@ -208,7 +208,7 @@ class QueueHost:
             error = result.error
             answer.resolve(Result(finish(decided)) if error is None else Result(error=error))
 
-        self._writer.persisted().then(persisted)
+        self._writer.when_persisted(persisted)
         return answer
 
     def decide_now(self, decision: Callable[[Engine, int], T]) -> T:
@@ -224,9 +224,9 @@ class QueueHost:
         """Wait until all decisions so far are persisted."""
         await self._writer.persisted()
 
-    def when_persisted(self) -> PendingResult[None]:
-        """Like `persisted`, without a coroutine."""
-        return self._writer.persisted()
+    def when_persisted(self, tell: WhenPersisted) -> None:
+        """Like `persisted`, for a callback."""
+        self._writer.when_persisted(tell)
 
     def persist_own(self, key: bytes, value: bytes | None) -> None:
         """Persist an entry beside the engine's state with the next write; None removes it."""

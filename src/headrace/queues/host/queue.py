@@ -121,7 +121,7 @@ class HostedQueue:
             self._count(delivered)
             answer.resolve(Result(delivered))
 
-        host.when_persisted().then(persisted)
+        host.when_persisted(persisted)
         return answer
 
     def _wait_ms(self, options: ReceiveOptions) -> int:

@@ -94,6 +94,8 @@ class _Sending(NamedTuple):
     records: Sequence[Record]
     size_bytes: int
     done: PendingResult[list[Sent]]
+    releases_budget: bool
+    """Whether its bytes go back to the budget when it is done; else its caller returns them."""
 
 
 class MessageSender:
@@ -119,19 +121,8 @@ class MessageSender:
             raise DiskFull(NEARLY_FULL)
         is_bound = partition.backlog is not None or partition.stored is not None or disk.is_slowing
         if not is_bound and self._budget.take_now(size_bytes):
-            return self._sent_unbound(records, size_bytes)
+            return self._sent(records, size_bytes, releases_budget=True)
         return self._send_within_bounds(records, size_bytes, is_moved=is_moved)
-
-    def _sent_unbound(self, records: Sequence[Record], size_bytes: int) -> PendingResult[list[Sent]]:
-        """Send to a queue without bounds; its bytes are taken from the budget."""
-        answer: PendingResult[list[Sent]] = PendingResult()
-
-        def settled(result: "Result[list[Sent]]") -> None:
-            self._budget.release(size_bytes)
-            answer.resolve(result)
-
-        self._sent(records, size_bytes).then(settled)
-        return answer
 
     async def _send_within_bounds(self, records: Sequence[Record], size_bytes: int, *, is_moved: bool) -> list[Sent]:
         disk = self._host.context.disk
@@ -191,15 +182,19 @@ class MessageSender:
                 if not may_wait:
                     raise
 
-    def _sent(self, records: Sequence[Record], size_bytes: int) -> PendingResult[list[Sent]]:
+    def _sent(
+        self, records: Sequence[Record], size_bytes: int, *, releases_budget: bool = False
+    ) -> PendingResult[list[Sent]]:
         partition = self._host.partition
         if not partition.is_writable:
             try:
                 partition.check_writable()
             except HeadraceError as error:
+                if releases_budget:
+                    self._budget.release(size_bytes)
                 return refused(error)
         done: PendingResult[list[Sent]] = PendingResult()
-        self._waiting.append(_Sending(records, size_bytes, done))
+        self._waiting.append(_Sending(records, size_bytes, done, releases_budget))
         if not self._is_due:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._append_all)
@@ -220,7 +215,7 @@ class MessageSender:
                     part, size_bytes, count = [], 0, 0
                     refusal = self._refusal(len(sending.records), sending.size_bytes)
                 if refusal is not None:
-                    _fail((sending,), refusal)
+                    self._fail((sending,), refusal)
                     continue
             if part and (
                 size_bytes + sending.size_bytes > BATCH_MAX_BYTES or count + len(sending.records) > _BATCH_MAX_RECORDS
@@ -251,18 +246,18 @@ class MessageSender:
             if partition.stored is not None:
                 partition.stored.add(len(batch))
         except HeadraceError as error:
-            _fail(sendings, error)
+            self._fail(sendings, error)
             return
         first, ids, is_fifo = appended.base_offset, MessageIds(partition.topic_id), settings.is_fifo
         messages = [
             message_of(record, ids, is_fifo=is_fifo, offset=offset) for offset, record in enumerate(records, first)
         ]
         # One timer for all sends of the batch.
-        timer = asyncio.get_running_loop().call_later(_PATIENCE_S, _fail, sendings, QueueUnavailable(_TOO_LATE))
+        timer = asyncio.get_running_loop().call_later(_PATIENCE_S, self._fail, sendings, QueueUnavailable(_TOO_LATE))
 
         def answer(batch: OwnBatch) -> None:
             timer.cancel()
-            _answer(sendings, messages, batch.duplicates)
+            self._answer(sendings, messages, batch.duplicates)
 
         own = OwnBatch(first, appended.last_offset, records[-1].timestamp, _log_messages(messages, settings), answer)
         host.log.appended(own)
@@ -270,7 +265,7 @@ class MessageSender:
         def committed(error: BaseException | None) -> None:
             if error is not None:
                 timer.cancel()
-                _fail(sendings, _unknown(error))
+                self._fail(sendings, _unknown(error))
                 return
             host.context.cache.offer(partition.topic_id, messages)
             own.committed()
@@ -280,6 +275,30 @@ class MessageSender:
         if partition.when_committed(appended.last_offset + 1, committed):
             committed(None)
             host.log.data_arrived()
+
+    def _answer(
+        self, sendings: Sequence[_Sending], messages: Sequence[DecodedMessage], duplicates: Sequence[DuplicateMessage]
+    ) -> None:
+        sent = [Sent(message.id, message.offset) for message in messages]
+        for offset, first_offset, first_id in duplicates:
+            sent[offset - messages[0].offset] = Sent(first_id, first_offset)
+        at = 0
+        for sending in sendings:
+            end = at + len(sending.records)
+            self._resolve(sending, Result(sent[at:end]))
+            at = end
+
+    def _fail(self, sendings: Sequence[_Sending], error: HeadraceError) -> None:
+        for sending in sendings:
+            # Each gets its own error, because an error has the traceback of where it was raised.
+            self._resolve(sending, Result(error=type(error)(str(error))))
+
+    def _resolve(self, sending: _Sending, result: "Result[list[Sent]]") -> None:
+        done = sending.done
+        if not done.done:
+            if sending.releases_budget:
+                self._budget.release(sending.size_bytes)
+            done.resolve(result)
 
 
 def _size_bytes(record: Record) -> int:
@@ -295,25 +314,6 @@ def _log_messages(messages: Sequence[DecodedMessage], settings: QueueSettings) -
     if not settings.is_fifo and all(map(is_plain, messages)):
         return None
     return [log_message_of(message, settings) for message in messages]
-
-
-def _answer(
-    sendings: Sequence[_Sending], messages: Sequence[DecodedMessage], duplicates: Sequence[DuplicateMessage]
-) -> None:
-    sent = [Sent(message.id, message.offset) for message in messages]
-    for offset, first_offset, first_id in duplicates:
-        sent[offset - messages[0].offset] = Sent(first_id, first_offset)
-    at = 0
-    for records, _, done in sendings:
-        end = at + len(records)
-        done.resolve(Result(sent[at:end]))
-        at = end
-
-
-def _fail(sendings: Sequence[_Sending], error: HeadraceError) -> None:
-    for sending in sendings:
-        # Each gets its own error, because an error has the traceback of where it was raised.
-        sending.done.resolve(Result(error=type(error)(str(error))))
 
 
 def _unknown(error: BaseException) -> HeadraceError:

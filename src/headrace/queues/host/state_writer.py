@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
-from headrace.coordinator.completion import PendingResult, refused
+from headrace.coordinator.completion import PendingResult
 from headrace.coordinator.machine import InternalRecord
 from headrace.coordinator.result import Result
 from headrace.model.backoff import ExponentialDelay, RetryDelays
@@ -32,6 +32,8 @@ _RETRY_DELAY_S = ExponentialDelay(0.02, 1.0)
 _PART_ENTRIES = 10_000
 _PART_BYTES = 1024 * 1024
 _PERSISTED: Result[None] = Result()
+
+WhenPersisted = Callable[[Result[None]], None]
 
 
 class StateWriter:
@@ -56,8 +58,8 @@ class StateWriter:
         self._written = written
         self._lost = lost
         self._term = -1
-        self._waiting: list[PendingResult[None]] = []
-        self._writing: list[PendingResult[None]] = []
+        self._waiting: list[WhenPersisted] = []
+        self._writing: list[WhenPersisted] = []
         """Callers that wait for the current write."""
         self._task: asyncio.Task[None] | None = None
         self._failing_since_ms: float | None = None
@@ -101,13 +103,19 @@ class StateWriter:
 
     def persisted(self) -> PendingResult[None]:
         """Resolved when everything that the engine has decided so far is committed."""
+        done: PendingResult[None] = PendingResult()
+        self.when_persisted(done.resolve)
+        return done
+
+    def when_persisted(self, tell: WhenPersisted) -> None:
+        """Like `persisted`, for a callback, which is called once: at once with an error if nothing can be persisted."""
         refusal = self._closed or self._refusal()
         if refusal is not None:
-            return refused(refusal)
-        done: PendingResult[None] = PendingResult()
-        self._waiting.append(done)
-        self.touch()
-        return done
+            tell(Result(error=refusal))
+            return
+        self._waiting.append(tell)
+        if self._task is None or self._task.done():
+            self.touch()
 
     def check(self) -> None:
         """`QueueUnavailable` if changes cannot be persisted now."""
@@ -125,8 +133,7 @@ class StateWriter:
 
     async def _run(self) -> None:
         while True:
-            waiting, self._waiting = self._waiting, []
-            self._writing = waiting
+            self._writing, self._waiting = self._waiting, []
             # One timer for all callers.
             timer = asyncio.get_running_loop().call_later(_PATIENCE_S, self._late)
             try:
@@ -141,12 +148,13 @@ class StateWriter:
                 raise
             finally:
                 timer.cancel()
-            self._writing = []
+            # Callers that `_late` has failed meanwhile are not among them.
+            waiting, self._writing = self._writing, []
             if entries:
                 self._written()
             invariant(self._closed is None, 42, "a queue that is closed answers nothing as persisted")
-            for done in waiting:
-                done.resolve(_PERSISTED)
+            for tell in waiting:
+                tell(_PERSISTED)
             if not self._waiting and not entries:
                 return
 
@@ -192,9 +200,9 @@ class StateWriter:
 
     def _fail_waiting(self, why: HeadraceError) -> None:
         waiting, self._waiting, self._writing = [*self._writing, *self._waiting], [], []
-        for done in waiting:
+        for tell in waiting:
             # Each gets its own error, because an error has the traceback of where it was raised.
-            done.resolve(Result(error=type(why)(str(why))))
+            tell(Result(error=type(why)(str(why))))
 
 
 def parts_of(entries: Sequence[InternalRecord]) -> Iterator[Sequence[InternalRecord]]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from headrace.coordinator.machine import InternalRecord
+from headrace.coordinator.result import Result
 from headrace.model.errors import CoordinatorNotAvailable, HeadraceError, QueueUnavailable, StaleQueueLeader
 from headrace.queues.host import state_writer
 from headrace.queues.host.state_writer import StateWriter
@@ -164,5 +165,31 @@ def test_large_changes_are_several_writes(monkeypatch: pytest.MonkeyPatch) -> No
         assert [key.decode() for _, entries in setup.store.writes for key in entries] == keys
         assert len(setup.store.writes) == 5
         assert setup.written == 1
+
+    asyncio.run(run())
+
+
+def test_who_was_told_that_it_takes_too_long_is_not_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_writer, "_PATIENCE_S", 0.05)
+
+    async def run() -> None:
+        setup = Setup()
+        await setup.writer.open()
+        setup.store.go_on.clear()
+        setup.changes.append(InternalRecord(b"a", b"v"))
+        told: list[HeadraceError | None] = []
+        first = asyncio.Event()
+
+        def tell(result: Result[None]) -> None:
+            told.append(result.error)
+            first.set()
+
+        setup.writer.when_persisted(tell)
+        async with asyncio.timeout(30):
+            await first.wait()
+            setup.store.go_on.set()
+            await setup.writer.stopped()
+        assert setup.written == 1
+        assert [type(error) for error in told] == [QueueUnavailable]
 
     asyncio.run(run())
