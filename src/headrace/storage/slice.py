@@ -60,9 +60,12 @@ class Slice(NamedTuple):
             size = min(PIECE_BYTES, end - position)
             if not self.file.is_cached(position, size):
                 most = give_way()
-                size = min(most, end - position)
-                file = self.file if ordered is None or most <= PIECE_BYTES else ordered
-                if file.bring_in(position, size) < size:
+                if most <= PIECE_BYTES:
+                    got = self.file.read_into(position, _buffer()[:size])
+                else:
+                    size = min(most, end - position)
+                    got = (self.file if ordered is None else ordered).bring_in(position, size)
+                if got < size:
                     return
             position += size
 

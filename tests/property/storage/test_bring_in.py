@@ -33,6 +33,9 @@ class Recorded:
         self.cached |= set(parts if length else ())
         return length
 
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        return self.bring_in(position, len(buffer))
+
     def give_way(self) -> int:
         self.events.append("give way")
         return self.piece_bytes
