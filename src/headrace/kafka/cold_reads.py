@@ -66,10 +66,12 @@ class ColdReads:
         self._begin()
         return read if self._waiting and self._waiting[-1] is read else None
 
-    def run_ahead(self, work: Callable[[], Any], done: Callable[[asyncio.Future[Any]], None]) -> None:
+    def run_ahead(self, work: Callable[[], Any], done: Callable[[asyncio.Future[Any]], None]) -> ColdRead:
         """Like `run` for a consumer, when no consumer waits for a read. The caller bounds how many there are."""
-        self._ahead.append(ColdRead(work, done))
+        read = ColdRead(work, done)
+        self._ahead.append(read)
         self._begin()
+        return read
 
     def is_disk_quiet(self) -> bool:
         """Whether more may be read than consumers wait for. Called in any thread."""
@@ -88,10 +90,11 @@ class ColdReads:
 
     def leave(self, read: ColdRead) -> bool:
         """Take a read out of the line; False if it has begun."""
-        if read not in self._waiting:
-            return False
-        self._waiting.remove(read)
-        return True
+        for line in (self._waiting, self._ahead):
+            if read in line:
+                line.remove(read)
+                return True
+        return False
 
     def _begin(self) -> None:
         while (self._waiting or self._ahead) and self._reading < self._consumer_threads:

@@ -80,8 +80,8 @@ class Peer:
     """Whether it is a broker that fetches as a follower."""
     delivered: dict[Partition, Delivered] = field(default_factory=dict)
     """What the last fetch was sent of partitions where the number of records is known only from the next one."""
-    ordered_reads: dict[Partition, OrderedReader] = field(default_factory=dict)
-    """The partitions of which it reads old data, in order: their slices are to be made known to `OrderedReads`."""
+    ordered_reads: dict[Partition, OrderedReader] | None = None
+    """The partitions of which it reads old data; None if there are none. `OrderedReads` takes note of their slices."""
     on_closed: dict[Hashable, Callable[[], None]] = field(default_factory=dict)
     """Callbacks for when the connection is lost, to end state bound to it. State that ends earlier removes its own."""
     meter: ClientMeter | None = None

@@ -15,7 +15,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from headrace.kafka.cold_reads import ColdReads
+from headrace.kafka.cold_reads import ColdRead, ColdReads
 from headrace.kafka.fetch_reads import PartitionSlice
 from headrace.records.batch import HEADER_SIZE
 from headrace.replication.partition import Partition
@@ -40,9 +40,9 @@ class OrderedReader:
         "file",
         "is_at_end",
         "is_in_order",
-        "is_reading",
         "partition",
         "peer",
+        "read",
         "read_to",
         "used_s",
     )
@@ -56,7 +56,8 @@ class OrderedReader:
         self.read_to = 0
         """The end of what was read ahead."""
         self.is_in_order = False
-        self.is_reading = False
+        self.read: ColdRead | None = None
+        """What is being read ahead, or waits for a thread."""
         self.is_at_end = False
         """Whether the end of the file was read."""
         self.used_s = 0.0
@@ -131,7 +132,7 @@ class OrderedReads:
         cut, partition = item.slice, item.partition
         if cut is None or partition is None:
             return None
-        reader = peer.ordered_reads.get(partition)
+        reader = None if peer.ordered_reads is None else peer.ordered_reads.get(partition)
         if reader is None and not begins:
             return None
         if 0 <= partition.replica.last_stable_offset <= cut.end_offset:
@@ -153,6 +154,8 @@ class OrderedReads:
         return reader if reader.is_in_order else None
 
     def _begin(self, peer: "Peer", partition: Partition, cut: Slice) -> OrderedReader:
+        if peer.ordered_reads is None:
+            peer.ordered_reads = {}
         reader = peer.ordered_reads[partition] = OrderedReader(peer, partition)
         reader.begin_at(cut)
         peer.on_closed[self] = partial(self._closed, peer)
@@ -163,9 +166,8 @@ class OrderedReads:
     def _read_on(self, reader: OrderedReader) -> None:
         begin = max(reader.read_to, reader.end)
         end = reader.end + AHEAD_BYTES
-        if reader.is_reading or reader.is_at_end or end - begin < AHEAD_BYTES // 2:
+        if reader.read is not None or reader.is_at_end or end - begin < AHEAD_BYTES // 2:
             return
-        reader.is_reading = True
         file, drop_before = reader.file, self._sent_before(reader)
 
         def work() -> ReadTo:
@@ -173,14 +175,14 @@ class OrderedReads:
             return file.read_on(begin, end, self._reads.is_disk_quiet)
 
         def done(read: asyncio.Future[ReadTo]) -> None:
-            reader.is_reading = False
+            reader.read = None
             if read.cancelled() or read.exception() is not None:
                 # The fetch that needs these bytes is answered with the error.
                 self._forget(reader)
             elif reader.file is file:
                 reader.read_to, reader.is_at_end = read.result()
 
-        self._reads.run_ahead(work, done)
+        reader.read = self._reads.run_ahead(work, done)
 
     def _sent_before(self, reader: OrderedReader) -> int:
         """The position before which no known reader needs the file."""
@@ -200,12 +202,16 @@ class OrderedReads:
         self._sweep = asyncio.get_running_loop().call_later(IDLE_S, self._swept) if self._readers else None
 
     def _closed(self, peer: "Peer") -> None:
-        for reader in tuple(peer.ordered_reads.values()):
+        for reader in tuple((peer.ordered_reads or {}).values()):
             self._forget(reader)
 
     def _forget(self, reader: OrderedReader) -> None:
         self._readers.pop(reader, None)
-        if reader.peer.ordered_reads.get(reader.partition) is reader:
-            del reader.peer.ordered_reads[reader.partition]
-            if not reader.peer.ordered_reads:
-                reader.peer.on_closed.pop(self, None)
+        if reader.read is not None:
+            self._reads.leave(reader.read)
+        peer = reader.peer
+        if peer.ordered_reads is not None and peer.ordered_reads.get(reader.partition) is reader:
+            del peer.ordered_reads[reader.partition]
+            if not peer.ordered_reads:
+                peer.ordered_reads = None
+                peer.on_closed.pop(self, None)

@@ -64,5 +64,7 @@ class OrderedFile:
         block = position - position % BLOCK_BYTES + BLOCK_BYTES
         if block > self._probed_to:
             self._probed_to = block
-            if not self.source.has_any_cached(block, BLOCK_BYTES):
+            source = self.source
+            # Nothing is appended to a block that is whole.
+            if block + BLOCK_BYTES <= source.size() and not source.has_any_cached(block, BLOCK_BYTES):
                 self._absent.append(block)

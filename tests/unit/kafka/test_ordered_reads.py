@@ -1,6 +1,7 @@
 """Consumers that read old data in order have it read ahead: few of them, not too far, and not while logs are synced."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,17 +28,20 @@ class File:
 
     def __init__(self, size: int = 1000 * MIB, path: str = "segment") -> None:
         self.path = Path(path)
-        self.size = size
+        self.size_bytes = size
         self.read_to = 0
         self.dropped: list[int] = []
         self.on_read: Callable[[], None] = lambda: None
+
+    def size(self) -> int:
+        return self.size_bytes
 
     def reopened_in_order(self) -> "File":
         return self
 
     def bring_in(self, position: int, length: int) -> int:
         self.on_read()
-        got = max(0, min(length, self.size - position))
+        got = max(0, min(length, self.size_bytes - position))
         self.read_to = position + got
         return got
 
@@ -98,7 +102,7 @@ class Bench:
 
     async def read(self) -> None:
         """Wait for all that is being read ahead."""
-        await until_async(lambda: not any(each.is_reading for each in self.peer.ordered_reads.values()))
+        await until_async(lambda: all(each.read is None for each in (self.peer.ordered_reads or {}).values()))
 
 
 def run(scenario: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
@@ -175,7 +179,7 @@ def test_it_goes_on_with_another_handle_of_the_same_file() -> None:
 
 def test_at_the_end_of_a_segment_nothing_more_is_read() -> None:
     async def scenario(bench: Bench) -> None:
-        bench.file.size = 3 * MIB
+        bench.file.size_bytes = 3 * MIB
         bench.miss(0)
         bench.miss(MIB)
         await bench.read()
@@ -250,7 +254,7 @@ def test_readers_are_few_and_forgotten_when_idle() -> None:
         for peer in peers:
             bench.miss(0, peer=peer)
         assert len(bench.reads) == READERS_MAX
-        assert sum(len(peer.ordered_reads) for peer in peers) == READERS_MAX
+        assert sum(len(peer.ordered_reads or ()) for peer in peers) == READERS_MAX
         bench.now_s += IDLE_S / 2
         assert bench.miss(MIB, peer=peers[7])
         bench.now_s += IDLE_S / 2
@@ -269,6 +273,23 @@ def test_they_are_forgotten_with_their_connection() -> None:
         (closed,) = bench.peer.on_closed.values()
         closed()
         assert len(bench.reads) == 0
+
+    run(scenario)
+
+
+def test_what_waits_for_a_thread_is_not_read_for_a_client_that_is_gone() -> None:
+    async def scenario(bench: Bench) -> None:
+        gate = threading.Event()
+        bench.cold_reads.run(lambda: gate.wait(60), lambda _: None, is_follower=False)
+        bench.miss(0)
+        bench.miss(MIB)
+        (closed,) = bench.peer.on_closed.values()
+        closed()
+        gate.set()
+        ended: list[asyncio.Future[Any]] = []
+        bench.cold_reads.run(lambda: None, ended.append, is_follower=False)
+        await until_async(lambda: bool(ended))
+        assert bench.file.read_to == 0
 
     run(scenario)
 

@@ -16,21 +16,24 @@ class Recorded:
     path = Path("segment")
 
     def __init__(self, size: int, cached: set[int] | None = None, ahead_bytes: int = 8 * MIB) -> None:
-        self.size, self.ahead_bytes = size, ahead_bytes
+        self.size_bytes, self.ahead_bytes = size, ahead_bytes
         self.cached = cached or set()
         """By MiB."""
         self.read: list[tuple[int, int]] = []
         self.dropped: list[tuple[int, int]] = []
         self.handles = 0
 
+    def size(self) -> int:
+        return self.size_bytes
+
     def reopened_in_order(self) -> "Recorded":
         self.handles += 1
         return self
 
     def bring_in(self, position: int, length: int) -> int:
-        got = max(0, min(length, self.size - position))
+        got = max(0, min(length, self.size_bytes - position))
         self.read.append((position, got))
-        self.cached |= set(range(position // MIB, min(self.size, position + got + self.ahead_bytes) // MIB))
+        self.cached |= set(range(position // MIB, min(self.size_bytes, position + got + self.ahead_bytes) // MIB))
         return got
 
     def has_any_cached(self, position: int, length: int) -> bool:
@@ -83,6 +86,16 @@ def test_a_block_that_was_in_the_page_cache_stays_there() -> None:
     reading.read_on(0, 100 * MIB, lambda: True)
     reading.drop_before(100 * MIB)
     assert [position // BLOCK_BYTES for position, _ in file.dropped] == [1, 3, 4, 5]
+
+
+def test_a_block_that_is_still_appended_to_stays_there() -> None:
+    file = Recorded(3 * BLOCK_BYTES - 1)
+    reading = ordered(file)
+    reading.read_on(0, 2 * BLOCK_BYTES, lambda: True)
+    file.size_bytes = 4 * BLOCK_BYTES - 1
+    reading.read_on(2 * BLOCK_BYTES, 4 * BLOCK_BYTES, lambda: True)
+    reading.drop_before(4 * BLOCK_BYTES)
+    assert file.dropped == [(BLOCK_BYTES, BLOCK_BYTES)]
 
 
 def test_errors_of_the_disk_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
