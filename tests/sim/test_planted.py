@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -48,7 +49,8 @@ def _check_found(
     plant, anomalies = planted
     plant(monkeypatch)
     for seed in seeds:
-        outcome = run_seed(seed, linked=linked)
+        # Without queues, whose state could be what a broker finds to be wrong first.
+        outcome = run_seed(seed, scenario=replace(Scenario.of_seed(seed), has_queues=False), linked=linked)
         if outcome.failure is not None:
             # A broker may find out itself, before anybody else can, that it breaks the invariant behind an anomaly.
             found_by = r"(Violation:|InvariantViolation: invariant)"

@@ -128,6 +128,8 @@ class Checks(Observer):
         self._transaction_of: dict[bytes, SimTransaction] = {}
         self._read_committed: set[bytes] = set()
         self.counts = {"commits": 0, "elections": 0, "acks": 0, "reads": 0, "isr changes": 0, "transactions": 0}
+        self.counts["messages"] = 0
+        """Messages of queues that were received."""
 
     def truth(self, place: Place) -> Truth:
         found = self.truths.get(place)

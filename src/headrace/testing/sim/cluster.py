@@ -14,6 +14,7 @@ from headrace.model.errors import HeadraceError
 from headrace.model.ids import BrokerId, PartitionIndex, TopicName, TopicPartition
 from headrace.model.image import Endpoint
 from headrace.protocol.produce_request import ProduceRequest
+from headrace.queues.service import QueueService
 from headrace.replication.partition import Partition
 from headrace.testing.disks import ModelDisk, PowerLoss, TornWrite
 from headrace.testing.sim.checks import Checks, Violation
@@ -45,6 +46,11 @@ class SimBroker:
         self._dies_by = "kill"
         self._is_stopping = False
         self._has_failed = False
+
+    @property
+    def queues(self) -> QueueService | None:
+        """The queues of its process; None while it is down or starting."""
+        return None if self.process is None or self.node is None else self.node.queues
 
     # For the checks
 

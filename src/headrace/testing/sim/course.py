@@ -11,6 +11,8 @@ from headrace.testing.sim.clients import ACKS_ALL, Consumer, Place, SimClient, S
 from headrace.testing.sim.cluster import SimCluster
 from headrace.testing.sim.nemesis import Nemesis
 from headrace.testing.sim.network import Network, SimTransport
+from headrace.testing.sim.queues import QUEUES, SimQueueProgram, check_placement
+from headrace.testing.sim.queues import SETTINGS as QUEUE_SETTINGS
 from headrace.testing.sim.transactions import CommittedConsumer, SimTransactor
 from headrace.testing.sim.world import Process, ProcessClock, World
 
@@ -36,6 +38,8 @@ class Scenario:
     has_transactions: bool
     faults_s: float
     """How long faults are injected, in virtual time."""
+    has_queues: bool = False
+    """Three queues, each with a program that works through it. Not in runs of two clusters."""
 
     @classmethod
     def of_seed(cls, seed: int) -> "Scenario":
@@ -52,6 +56,7 @@ class Scenario:
             lag_max_ms=random.choice((1000, 2000, 4000)),
             has_transactions=random.random() < 0.4,
             faults_s=random.uniform(5, 25),
+            has_queues=random.random() < 1 / 3,
         )
 
 
@@ -91,6 +96,7 @@ class Course:
         self._producers: list[SimProducer] = []
         self._consumers: list[Consumer] = []
         self._transactors: list[SimTransactor] = []
+        self._queue_programs: list[SimQueueProgram] = []
         self._clients: Process | None = None
         self._generation = 0
 
@@ -105,12 +111,23 @@ class Course:
     async def run(self) -> None:
         await self.start()
         await self.create_topic()
+        if self.scenario.has_queues:
+            await self._create_queues()
         self.start_clients()
+        if self.scenario.has_queues:
+            self._start_queue_programs()
         nemesis = Nemesis(self.cluster)
         await nemesis.run(self.scenario.faults_s)
         nemesis.heal()
         await self.until_in_sync()
         await self.finish_writes()
+        for program in self._queue_programs:
+            program.stop()
+        await self.cluster.until(
+            lambda: all(program.is_finished for program in self._queue_programs),
+            HEAL_LIMIT_S,
+            "not all messages of queues were received",
+        )
         await self.check_all_read()
 
     async def start(self) -> None:
@@ -144,7 +161,8 @@ class Course:
 
     def describe(self) -> None:
         """Add the final state of the cluster and the clients to the trace."""
-        for line in (*self.cluster.describe(), *map(str, self._producers), *map(str, self._transactors)):
+        clients = (*self._producers, *self._transactors, *self._queue_programs)
+        for line in (*self.cluster.describe(), *map(str, clients)):
             self.world.trace.note("-", "%s", line)
 
     def places(self) -> list[Place]:
@@ -160,27 +178,42 @@ class Course:
             # Clocks jump by hours here, and that must not make a broker refuse a record.
             "message.timestamp.after.max.ms": str(10**12),
         }
+        await self._create(TOPIC, scenario.partitions, scenario.replication_factor, settings)
+
+    async def _create(self, name: str, partitions: int, replication_factor: int, settings: Mapping[str, str]) -> None:
         broker = self.cluster.brokers[1]
         process, node = broker.process, broker.node
         assert process is not None
         assert node is not None
 
         async def create() -> None:
-            while TOPIC not in node.metadata.image.topics:
+            while name not in node.metadata.image.topics:
                 try:
                     await node.metadata.create_topic(
-                        TOPIC,
-                        partitions=scenario.partitions,
-                        replication_factor=scenario.replication_factor,
-                        settings=settings,
+                        name, partitions=partitions, replication_factor=replication_factor, settings=settings
                     )
                 except HeadraceError:
                     # Its metadata may not have all brokers yet.
                     await asyncio.sleep(0.1)
 
         creating = process.enter(lambda: process.create_task(create()))
-        await self.cluster.until(creating.done, START_LIMIT_S, "the topic was not created")
+        await self.cluster.until(creating.done, START_LIMIT_S, f"the topic {name} was not created")
         creating.result()
+
+    async def _create_queues(self) -> None:
+        for name in QUEUES:
+            await self._create(name, 1, 3, {**QUEUE_SETTINGS, "flush.policy": self.scenario.flush_policy})
+        check_placement(self.checks.image)
+
+    def _start_queue_programs(self) -> None:
+        clients = self._clients
+        assert clients is not None
+        for name in QUEUES:
+            program = SimQueueProgram(
+                name, self.cluster, self.world, Random(f"{self.scenario.seed} {name}"), self.checks
+            )
+            self._queue_programs.append(program)
+            clients.enter(lambda program=program: clients.create_task(self._run_client(clients, program)))  # type: ignore[misc]
 
     def stop_clients(self) -> None:
         """Kill the clients, whatever they are waiting for."""
@@ -240,7 +273,9 @@ class Course:
         for number, place in enumerate(self.places()):
             self._consumers.append(CommittedConsumer(f"r{number}", place, self._client(clients), random, self.checks))
 
-    async def _run_client(self, process: Process, client: SimProducer | Consumer | SimTransactor) -> None:
+    async def _run_client(
+        self, process: Process, client: SimProducer | Consumer | SimTransactor | SimQueueProgram
+    ) -> None:
         try:
             await client.run()
         except Exception as error:

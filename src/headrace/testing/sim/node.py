@@ -16,6 +16,7 @@ from headrace.mirror.links import Links
 from headrace.model.ids import BrokerId
 from headrace.model.image import Endpoint
 from headrace.protocol.produce_request import ProduceRequest
+from headrace.queues.service import QueueService
 from headrace.replication.partition import Partition
 from headrace.runtime.clock import Clock
 from headrace.storage.datadir import DataDir
@@ -73,6 +74,11 @@ class SimNode:
     @property
     def links(self) -> Links:
         return self._node.services.links
+
+    @property
+    def queues(self) -> QueueService | None:
+        """Its queues, once it has started."""
+        return self._node.services.queues if self.is_started else None
 
     @property
     def lease_epoch(self) -> int:
