@@ -4,8 +4,12 @@ import http.client
 import json
 from typing import Any
 
-from tests.interop import batches, raw_client
+from confluent_kafka import Consumer, Producer
+
+from headrace import Client
+from tests.interop import batches, raw_client, share_members
 from tests.interop.classic_members import Member
+from tests.interop.share_members import ACCEPT, acquired, configure, until_acquired
 
 GROUP_TOPICS = 20
 """The topics that one group consumes."""
@@ -40,6 +44,8 @@ class Churn:
             raw_client.until_coordinated(connection)
             groups = [self._consume(topics[at : at + GROUP_TOPICS]) for at in range(0, len(topics), GROUP_TOPICS)]
             self._use_queues()
+            groups += [self._use_librdkafka(topics[0]), self._share(connection, topics[0])]
+            self._use_sdk()
             for one in connection.call(raw_client.DELETE_GROUPS, 2, groups_names=groups).results:
                 assert one.error_code == raw_client.Error.none
             delete(connection, topics)
@@ -56,6 +62,50 @@ class Churn:
         finally:
             member.connection.close()
         return member.group
+
+    def _use_librdkafka(self, topic: str) -> str:
+        """An idempotent producer, a transaction, and a group that reads it and commits in it; the group."""
+        servers, group = {"bootstrap.servers": self._bootstrap}, f"group-{topic}"
+        producer = Producer(servers | {"enable.idempotence": True})
+        producer.produce(topic, b"x")
+        assert producer.flush(60) == 0
+        consumer = Consumer(servers | {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False})
+        consumer.subscribe([topic])
+        (message,) = consumer.consume(1, 60)
+        assert message.error() is None
+        transactional = Producer(servers | {"transactional.id": f"id-{topic}"})
+        transactional.init_transactions(60)
+        transactional.begin_transaction()
+        transactional.produce(topic, b"y")
+        offsets = consumer.position(consumer.assignment())
+        transactional.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 60)
+        transactional.commit_transaction(60)
+        consumer.close()
+        return group
+
+    def _share(self, connection: raw_client.Connection, topic: str) -> str:
+        """A share group reads a topic, accepts a record, and is left; the group."""
+        group = f"share-{topic}"
+        configure(connection, group, "share.auto.offset.reset", "earliest")
+        described = connection.call(raw_client.METADATA, 12, topics=[{"topic_id": None, "name": topic}])
+        member = share_members.Member(self._bootstrap, group, described.topics[0].topic_id)
+        try:
+            assert member.beat(0, [topic]).error_code == raw_client.Error.none
+            first, _, _ = acquired(until_acquired(member))[0]
+            assert member.acknowledge((first, first, ACCEPT)).error_code == raw_client.Error.none
+            assert member.beat(-1).error_code == raw_client.Error.none
+        finally:
+            member.close()
+        return group
+
+    def _use_sdk(self) -> None:
+        """A queue and a topic of the SDK."""
+        with Client(self._bootstrap) as client:
+            queue = client.queue(f"sdk-{self._rounds}").create()
+            queue.send("x")
+            message = next(iter(queue.receive(wait=5)))
+            message.ack().result(60)
+            queue.delete()
 
     def _use_queues(self) -> None:
         connection = http.client.HTTPConnection(self._http_address, timeout=60)

@@ -64,8 +64,9 @@ class ShareSession:
 
     def ended(self) -> None:
         self.end_wait()
-        if self.on_end is not None:
-            self.on_end()
+        on_end, self.on_end = self.on_end, None
+        if on_end is not None:
+            on_end()
 
 
 class ShareSessions:

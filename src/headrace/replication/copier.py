@@ -32,6 +32,10 @@ def _never_reversed(offset: int) -> bool:
     return False
 
 
+def _ignore_append(log: Log) -> None:
+    """Does nothing: the partition is closed."""
+
+
 class ReplicaCopier:
     """The follower's side of a replica."""
 
@@ -59,6 +63,11 @@ class ReplicaCopier:
         was reversed, whose leader has dropped its log; raises an error while that is not known here yet."""
         self.traffic: TopicTraffic | None = None
         """Where bytes are counted; None if they are not."""
+
+    def forget_owner(self) -> None:
+        """Drop the callbacks: the partition is closed, and nothing that refers to it may stay with it."""
+        self._appended = _ignore_append
+        self.check_reversed = self.starts_again = _never_reversed
 
     @property
     def lag(self) -> int:

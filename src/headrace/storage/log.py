@@ -478,6 +478,7 @@ class Log:
     def abandon(self) -> None:
         """Close all files without flushing: the log is to be deleted, or has failed."""
         self._state.is_closed = True
+        self._state.forget_owner()
         for segment in self.segments:
             segment.forget_files()
 

@@ -77,7 +77,7 @@ class LogState:
         self.clock = clock
         self.files = files
         self.persist: Callable[[], None] = _nothing
-        """Persists `start_offset` and `flushed_offset`. Blocking; safe in any thread."""
+        """Persists `start_offset` and `flushed_offset`. Blocking; safe in any thread. See `forget_owner`."""
         self.cipher: LogCipher | None = None
         """Encrypts and decrypts batches; None unless the topic is or was encrypted."""
         self.producers = loaded.producers
@@ -101,6 +101,10 @@ class LogState:
         self._summarized = self.segments.all
         self.segments.active.next_offset = self.end_offset
         self.limits = RollLimits(settings, clock, self.segments.active)
+
+    def forget_owner(self) -> None:
+        """Drop the callback, which refers to the log: it is closed."""
+        self.persist = _nothing
 
     @property
     def stable_offset(self) -> int:

@@ -79,6 +79,10 @@ class Engine:
         """Settings of the same queue type. The delays of messages in the queue do not change."""
         self._lifecycle.configure(settings, now_ms)
 
+    def close(self) -> None:
+        """Drop what makes a cycle of references: the engine is not used any more."""
+        self._inventory.groups = None
+
     # -- reading
 
     @property

@@ -17,7 +17,7 @@ class MessageLevels:
         """A bitmap for each bit of the numbers, the lowest first. What is removed from all of them is forgotten."""
         self._levels = [NORMAL_PRIORITY]
         """By number."""
-        self._numbers = {NORMAL_PRIORITY: 0}
+        self._planes_by_level: dict[int, list[BitMap64]] = {NORMAL_PRIORITY: []}
 
     def set(self, offset: int, level: int) -> None:
         """Set the level of a new message."""
@@ -30,13 +30,15 @@ class MessageLevels:
             plane |= offsets
 
     def _planes_of(self, level: int) -> list[BitMap64]:
-        number = self._numbers.get(level)
-        if number is None:
-            number = self._numbers[level] = len(self._levels)
+        found = self._planes_by_level.get(level)
+        if found is None:
+            number = len(self._levels)
             self._levels.append(level)
             while len(self.planes) < number.bit_length():
                 self.planes.append(BitMap64())
-        return [plane for bit, plane in enumerate(self.planes) if number >> bit & 1]
+            found = [plane for bit, plane in enumerate(self.planes) if number >> bit & 1]
+            self._planes_by_level[level] = found
+        return found
 
     def of(self, offset: int) -> int:
         if not self.planes:

@@ -99,7 +99,7 @@ class QueueHost:
         self.on_close: list[Callable[[HeadraceError], None]] = []
         self.on_configure: list[Callable[[], None]] = []
         """Called when the settings have changed, before they are applied."""
-        self.beyond_bound: Callable[[Engine], int | None] = lambda _: None
+        self.beyond_bound: Callable[[Engine], int | None] = _unbounded
         """The most messages that the engine may have before the oldest are dropped; None: any number."""
         self._engine: Engine | None = None
         self._own_changes: dict[bytes, bytes | None] = {}
@@ -114,7 +114,7 @@ class QueueHost:
         self.log = LogTail(
             partition,
             settings=lambda: self.settings,
-            now_ms=self.now_ms,
+            now_ms=context.time.now_ms,
             cache=context.cache,
             counts=self.messages,
             workers=context.workers,
@@ -161,17 +161,26 @@ class QueueHost:
             tell(why)
 
     async def stopped(self) -> None:
+        """Wait until everything has ended after `close`, and drop what makes a cycle of references: the memory is freed
+        at once, and not by a garbage collection."""
         await self._writer.stopped()
         for task in tuple(self._tasks):
             with suppress(asyncio.CancelledError):
                 await task
+        self.log.forget_host()
+        for callbacks in (self.on_open, self.on_change, self.on_close, self.on_configure):
+            callbacks.clear()
+        self.beyond_bound = _unbounded
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
 
     async def opened(self) -> None:
         """Wait until the queue is loaded; `QueueUnavailable` after a while."""
         if self.state is HostState.OPEN:
             return
         if self._why_closed is not None:
-            raise self._why_closed
+            raise self._refusal
         assert self._opened is not None
         try:
             async with asyncio.timeout(_OPEN_PATIENCE_S):
@@ -183,8 +192,14 @@ class QueueHost:
     def engine(self) -> Engine:
         """`QueueUnavailable` unless it is loaded."""
         if self._engine is None or self.state is not HostState.OPEN:
-            raise self._why_closed or QueueUnavailable(f"{self} is being loaded: try again")
+            raise self._refusal
         return self._engine
+
+    @property
+    def _refusal(self) -> HeadraceError:
+        """Each caller gets its own error: the traceback of one that is raised refers to this host."""
+        why = self._why_closed
+        return QueueUnavailable(f"{self} is being loaded: try again") if why is None else type(why)(str(why))
 
     @property
     def is_closed(self) -> bool:
@@ -397,6 +412,11 @@ class QueueHost:
         if self.state is not HostState.CLOSED:
             log.error("%s is loaded again after an unexpected error", self.name, exc_info=error)
             self.close(QueueUnavailable(f"{self} had an unexpected error, see the broker's log"))
+
+
+def _unbounded(engine: Engine) -> int | None:
+    """No bound on the messages of an engine."""
+    return None
 
 
 def _seen(future: "asyncio.Future[None]") -> None:

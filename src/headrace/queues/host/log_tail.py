@@ -70,6 +70,18 @@ class OwnBatch:
             answer(self)
 
 
+def _do_not_start(work: Coroutine[Any, Any, None]) -> None:
+    work.close()
+
+
+def _nothing() -> None:
+    """For the tail of a host that is closed."""
+
+
+def _ignore_failure(error: Exception) -> None:
+    """For the tail of a host that is closed."""
+
+
 class LogTail:
     """Indexes the log of one engine."""
 
@@ -129,6 +141,13 @@ class LogTail:
         for done in self._waiting:
             if not done.done():
                 done.set_result(None)
+
+    def forget_host(self) -> None:
+        """Drop the callbacks: it is closed, and all its tasks have ended."""
+        settings = self._settings()
+        self._settings = lambda: settings
+        self._in_background = _do_not_start
+        self._indexed, self._failed = _nothing, _ignore_failure
 
     # -- following
 

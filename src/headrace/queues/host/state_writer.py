@@ -36,6 +36,14 @@ _PERSISTED: Result[None] = Result()
 WhenPersisted = Callable[[Result[None]], None]
 
 
+def _nothing() -> None:
+    """For a writer that is closed."""
+
+
+def _ignore_loss(error: HeadraceError) -> None:
+    """For a writer that is closed."""
+
+
 class StateWriter:
     def __init__(
         self,
@@ -90,9 +98,11 @@ class StateWriter:
         self._fail_waiting(why)
 
     async def stopped(self) -> None:
+        """Wait until the task has ended, and drop the callbacks, which refer to the host."""
         if self._task is not None:
             with suppress(asyncio.CancelledError):
                 await self._task
+        self._take, self._written, self._lost = tuple, _nothing, _ignore_loss
 
     # -- writing
 

@@ -132,6 +132,7 @@ class MoveTasks:
         for running in tuple(self._running.values()):
             with suppress(asyncio.CancelledError):
                 await running
+        self._transfer.forget_owner()
 
     def _run(self, task: MoveTask) -> None:
         self._start_running(task.move.id, self._move(task))

@@ -65,6 +65,10 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_TransferState).decode
 
 
+def _nothing(page: TransferPage) -> None:
+    """For a stream without an owner."""
+
+
 class TransferStream:
     """One stream of pages out of a queue, one in transit at a time."""
 
@@ -75,7 +79,7 @@ class TransferStream:
         stream: str,
         *,
         keeps_send_time: Callable[[], bool],
-        delivered: Callable[[TransferPage], None] = lambda _: None,
+        delivered: Callable[[TransferPage], None] = _nothing,
     ) -> None:
         """`keeps_send_time`: whether messages keep their send time. `delivered` is called when a page is committed at
         the destination; the entries that it persists are written together with that."""
@@ -93,6 +97,10 @@ class TransferStream:
         self.most = PAGE_MESSAGES
         """How many messages the next page is to have at most."""
         queue.host.on_open.append(self._open)
+
+    def forget_owner(self) -> None:
+        """Drop the callback: the queue is closed, and nothing is in transit."""
+        self._delivered = _nothing
 
     def _open(self) -> None:
         """Load the persisted page. No message was received yet: those in transit stay hidden."""

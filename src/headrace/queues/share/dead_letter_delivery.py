@@ -21,6 +21,15 @@ _LETTERS_AT_ONCE = 100
 _RETRY_DELAY_S = ExponentialDelay(0.1, 10.0)
 
 
+async def _nothing_to_commit() -> None:
+    """For a delivery that is closed."""
+
+
+def _always() -> bool:
+    """For a delivery that is closed: it is void."""
+    return True
+
+
 class DeadLetterDelivery:
     def __init__(
         self,
@@ -47,9 +56,11 @@ class DeadLetterDelivery:
         if self._is_wanted and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._deliver_all())
 
-    def cancel(self) -> None:
+    def close(self) -> None:
+        """The state is void: nothing is written any more. The callbacks are dropped, which refer to the partition."""
         if self._task is not None and self._task is not asyncio.current_task():
             self._task.cancel()
+        self._committed, self._is_void = _nothing_to_commit, _always
 
     @property
     def _is_wanted(self) -> bool:

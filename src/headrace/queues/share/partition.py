@@ -140,7 +140,7 @@ class SharePartition:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._dead_letters.cancel()
+        self._dead_letters.close()
         self.waiters.advanced()
 
     async def settled(self) -> None:
