@@ -111,6 +111,14 @@ class AnswerQueue:
             self._scheduled = asyncio.get_running_loop().call_soon(self.send)
         return True
 
+    def pass_on(self, parts: Sequence[Part], size_bytes: int) -> None:
+        """Add an answer, with its length, to a request that was handled while no other is in flight; `size_bytes` is
+        without the length."""
+        self._out.extend(parts)
+        self._out_bytes += size_bytes
+        if self._out_bytes >= _SEND_AT_BYTES:
+            self.send()
+
     def send(self) -> None:
         """Send all answers that are ready in one system call."""
         self._scheduled = None

@@ -30,7 +30,8 @@ from headrace.kafka.metered_request import PRODUCE, MeteredRequest
 from headrace.kafka.mute_timer import MuteTimer
 from headrace.kafka.outbox import Outbox, Part, outbox_for
 from headrace.kafka.produce_run import PRODUCE_HEAD, ProduceRuns
-from headrace.kafka.request_meter import note_errors
+from headrace.kafka.quick_fetch import FETCH_HEAD, QuickFetches
+from headrace.kafka.request_meter import FETCH, note_errors
 from headrace.kafka.request_turn import TurnTimer
 from headrace.model.errors import ProtocolError
 from headrace.observe.request_mark import mark_task, thread_mark
@@ -54,6 +55,7 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_answers",
         "_authentication",
+        "_fetches",
         "_frames",
         "_host",
         "_listener",
@@ -85,6 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         self._queue: deque[Frame] = deque()
         self._answers = AnswerQueue(self._timer, self._answers_sent)
         self._runs = ProduceRuns(self._answers, self._timer)
+        self._fetches = QuickFetches(self._answers, self._timer)
         self._mute_timer = MuteTimer(self._state, self._resume)
         self._transport: asyncio.Transport | None = None
         self._outbox: Outbox | None = None
@@ -268,8 +271,13 @@ class Connection(asyncio.BufferedProtocol):
             answers.is_collecting = True
             try:
                 while queue and self._may_handle():
-                    if queue[0][:2] != PRODUCE_HEAD or not self._handle_run():
-                        self._handle(queue.popleft())
+                    head = queue[0][:2]
+                    if head == PRODUCE_HEAD:
+                        if self._handle_run():
+                            continue
+                    elif head == FETCH_HEAD and self._handle_quickly():
+                        continue
+                    self._handle(queue.popleft())
             except ProtocolError as error:
                 self.close(f"sent a malformed request: {error}")
                 return
@@ -350,6 +358,19 @@ class Connection(asyncio.BufferedProtocol):
         most = host.max_in_flight - self._answers.in_flight
         now_ms = host.now_ms() if timer is None else timer.begun_ms
         return self._runs.handle(self._queue, most, peer, host.services, now_ms, self._await_answer)
+
+    def _handle_quickly(self) -> bool:
+        """Handle the next request, if it is a repeated fetch whose answer is at hand."""
+        frame, peer = self._queue[0], self._peer
+        if (
+            peer is None
+            or not isinstance(frame, bytes)
+            or (self._authentication is not None and not self._authentication.permits(FETCH))
+            or not self._fetches.handle(frame, peer, self._host.services)
+        ):
+            return False
+        self._queue.popleft()
+        return True
 
     def _handle(self, frame: Frame) -> None:
         authentication = self._authentication

@@ -346,10 +346,7 @@ class Fetch:
             parts = [_with_aborted(item, part) for item, part in zip(found, parts, strict=True)]
         answered = [(item.key, part) for item, part in zip(found, parts, strict=True)]
         if session is not None:
-            news = [(key, part) for key, part in answered if session.is_news(key, part) or self._client.must_name(key)]
-            for key, part in news:
-                if part.records and key in session.wanted:
-                    session.served(key)
+            news = session.take_news(answered, self._client.must_name)
             if self._plan.is_incremental:
                 answered = news
         throttle_ms = 0 if self._metered is None else self._metered.throttle_ms

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from headrace.kafka.batch_checks import BatchLimits, first_damaged
 from headrace.kafka.errors import error_code
 from headrace.kafka.fetch_sessions import PartitionKey
-from headrace.kafka.outbox import FileRange
+from headrace.kafka.outbox import FileRange, Part
 from headrace.model.errors import EncryptionError, NotAuthentic, StorageFailed, TopicShredded
 from headrace.protocol.fast import FetchedPartition
 from headrace.replication.partition import Partition
@@ -59,17 +59,26 @@ def read_at_once(item: PartitionSlice) -> FetchedPartition | Later:
         return Later.IN_WORKER
     if cut.cipher is not None and (recent := cut.read_recent()) is not None:
         return item.part._replace(records=tuple(recent)) if recent else item.part
+    if cut.cipher is None:
+        records = records_in_page_cache(cut)
+        return Later.IN_WORKER if records is None else item.part._replace(records=(records,))
     if cut.length >= _SEND_FILE_FROM_BYTES:
-        if not cut.file.is_cached(cut.position, cut.length):
-            return Later.IN_WORKER
-        if cut.cipher is not None:
-            return Later.IN_TURNS
-        return item.part._replace(records=(FileRange(cut.file, cut.position, cut.length),))
+        return Later.IN_TURNS if cut.file.is_cached(cut.position, cut.length) else Later.IN_WORKER
     try:
         data = cut.read_cached()
     except EncryptionError as error:
         return _undecipherable(item, error)
     return Later.IN_WORKER if data is None else item.part._replace(records=(data,))
+
+
+def records_in_page_cache(cut: Slice) -> Part | None:
+    """What is sent of a slice that is not encrypted: a file range, or a copy if it is small; None if it is not all in
+    the page cache."""
+    if cut.length < _SEND_FILE_FROM_BYTES:
+        return cut.file.read_cached(cut.position, cut.length)
+    if not cut.file.is_cached(cut.position, cut.length):
+        return None
+    return FileRange(cut.file, cut.position, cut.length)
 
 
 def read_in_turns(

@@ -15,7 +15,7 @@ its partitions in each request.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
@@ -111,6 +111,20 @@ class FetchSession:
         sent.log_start_offset = part.log_start_offset
         return changed
 
+    def take_news(
+        self,
+        parts: Iterable[tuple[PartitionKey, FetchedPartition]],
+        must_name: Callable[[PartitionKey], bool] | None = None,
+    ) -> list[tuple[PartitionKey, FetchedPartition]]:
+        """The partitions that an incremental answer must include; those with records are served last next time."""
+        news = [
+            (key, part) for key, part in parts if self.is_news(key, part) or (must_name is not None and must_name(key))
+        ]
+        for key, part in news:
+            if part.records and key in self.wanted:
+                self.served(key)
+        return news
+
     def close(self) -> None:
         if self.changes is not None:
             self.changes.close()
@@ -177,13 +191,22 @@ class FetchSessions:
         if added and not self._has_room_for(added):
             self.end(session_id)
             raise SessionNotFound(f"fetch session {session_id} has ended: sessions have no room for more partitions")
-        session.next_epoch = 1 if epoch == _EPOCH_MAX else epoch + 1
-        session.last_used_ms = now_ms
-        self._sessions.move_to_end(session_id)
+        self.go_on(session, now_ms)
         forgotten = _forgotten(request, by_id)
         session.change(wanted, forgotten)
         everything = wanted if is_replica else tuple(session.wanted.items())
         return FetchPlan(everything, session, session_id, is_incremental=True, forgotten=forgotten)
+
+    def find(self, session_id: int, epoch: int, *, by_id: bool) -> FetchSession | None:
+        """The session that a request continues; None if it must be refused."""
+        session = self._sessions.get(session_id)
+        return session if session is not None and session.next_epoch == epoch and session.by_id == by_id else None
+
+    def go_on(self, session: FetchSession, now_ms: float) -> None:
+        """Note that a request continues the session."""
+        session.next_epoch = 1 if session.next_epoch == _EPOCH_MAX else session.next_epoch + 1
+        session.last_used_ms = now_ms
+        self._sessions.move_to_end(session.session_id)
 
     def only_for(self, session: FetchSession, changes: ReplicaChanges) -> None:
         """Make this the replica's only session: end any earlier one."""

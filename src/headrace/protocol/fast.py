@@ -226,6 +226,30 @@ def fetch_response(
     return buffers
 
 
+def around_fetched(
+    version: int, topics: Iterable[tuple[TopicKey, Sequence[int]]], *, session_id: int, has_aborted: bool
+) -> tuple[list[bytes], bytes, bytes]:
+    """What a response without errors has from version 7 on, after the correlation id and besides its numbers.
+
+    Before the numbers of each partition `>qqq` (high watermark, last stable offset, log start offset), after them, and
+    after the last records. What follows the numbers is the same for all, and then come the size and the records.
+    """
+    flexible = version >= FETCH_FLEXIBLE_FROM
+    topics = list(topics)
+    before: list[bytes] = []
+    run = (b"\x00" if flexible else b"") + _FETCH_HEAD.pack(0, 0, session_id) + _count(len(topics), flexible=flexible)
+    for topic, partitions in topics:
+        run += _topic_key(topic, flexible=flexible) + _count(len(partitions), flexible=flexible)
+        for index in partitions:
+            before.append(run + _I32.pack(index) + _I16.pack(0))
+            run = b"\x00" if flexible else b""
+        if flexible:
+            run += b"\x00"
+    none, empty = (b"\x00", b"\x01") if flexible else (b"\xff\xff\xff\xff", b"\x00\x00\x00\x00")
+    middle = (empty if has_aborted else none) + (_I32.pack(-1) if version >= 11 else b"")
+    return before, middle, run + (b"\x00" if flexible else b"")
+
+
 def _fetched_tags(part: FetchedPartition) -> bytes:
     if part.diverging is None and part.current_leader is None:
         return b"\x00"

@@ -21,6 +21,8 @@ class PartitionTable:
         With `traffic` messages and bytes are counted by topic.
         """
         self.traffic = traffic
+        self.changes = 0
+        """How many times a partition was added or removed: what was looked up before may have changed."""
         self.on_added: list[Callable[[Partition], None]] = []
         self.on_removed: list[Callable[[Partition], None]] = []
         self.on_leading: list[Callable[[Partition], None]] = []
@@ -63,6 +65,7 @@ class PartitionTable:
         return tuple(self._by_name.get(topic, {}).values())
 
     def add(self, partition: Partition) -> None:
+        self.changes += 1
         self._by_name.setdefault(partition.topic, {})[partition.index] = partition
         self._by_id.setdefault(partition.topic_id, {})[partition.index] = partition
         if self.traffic is not None:
@@ -104,6 +107,7 @@ class PartitionTable:
 
     def remove(self, partition: Partition) -> None:
         """Remove a partition; the caller closes it."""
+        self.changes += 1
         by_name, by_id = self._by_name[partition.topic], self._by_id[partition.topic_id]
         del by_name[partition.index], by_id[partition.index]
         if not by_name:

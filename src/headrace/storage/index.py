@@ -4,8 +4,8 @@
     .timeindex  12-byte entries: a timestamp, relative offset of the last record of the first batch that reached it
 
 Both keys and values grow from entry to entry. An index uses the same memory at any size: the file has all entries
-except a tail of at most one page, and a search caches the last page it read, so a sequential reader reads the file once
-per page. No file stays open for writing.
+except a tail of at most one page, and searches cache the last two pages they read, so a sequential reader reads the
+file once per page. No file stays open for writing.
 
 Written by the event loop's thread only; `floor` and `last` may run in another thread at the same time.
 """
@@ -22,6 +22,7 @@ OFFSET_ENTRY = Struct(">ii")
 TIME_ENTRY = Struct(">qi")
 
 _PAGE_ENTRIES = 512
+_NO_PAGE: tuple[int, bytes] = (-1, b"")
 _KEY, _VALUE = 0, 1
 """The fields of an entry."""
 
@@ -32,7 +33,7 @@ class IndexEntry(NamedTuple):
 
 
 class SparseIndex:
-    __slots__ = ("_entry", "_files", "_keys", "_page", "_stored", "_values", "path")
+    __slots__ = ("_entry", "_files", "_keys", "_other_page", "_page", "_stored", "_values", "path")
 
     def __init__(self, path: Path, entry: Struct, files: FilePool, stored_entries: int = 0) -> None:
         """`stored_entries` is the number of entries in the file (0 if there is no file yet)."""
@@ -42,7 +43,7 @@ class SparseIndex:
         self._stored = stored_entries
         self._keys = array("q")
         self._values = array("q")
-        self._page: tuple[int, bytes] = (-1, b"")
+        self._page = self._other_page = _NO_PAGE
 
     def __len__(self) -> int:
         return self._stored + len(self._keys)
@@ -83,7 +84,7 @@ class SparseIndex:
         # In this order for a search in another thread: entries are in the file before they are dropped from memory.
         self._stored += len(keys)
         self._keys, self._values = array("q"), array("q")
-        self._page = (-1, b"")
+        self._page = self._other_page = _NO_PAGE
         return True
 
     def withdraw(self) -> None:
@@ -98,7 +99,7 @@ class SparseIndex:
             keys, values = array("q", (key for key, _ in entries)), array("q", (value for _, value in entries))
             self._keys, self._values = keys + self._keys, values + self._values
             self._stored = 0
-            self._page = (-1, b"")
+            self._page = self._other_page = _NO_PAGE
         self._files.forget(self.path)
         self._files.disk.unlink(self.path)
 
@@ -142,7 +143,7 @@ class SparseIndex:
         self._keys, self._values = self._keys[:in_memory], self._values[:in_memory]
         if entries < self._stored:
             self._stored = entries
-            self._page = (-1, b"")
+            self._page = self._other_page = _NO_PAGE
 
     def _entry_at(self, i: int) -> IndexEntry:
         if i >= self._stored:
@@ -161,17 +162,18 @@ class SparseIndex:
             return None
         number, page = self._page
         if number < 0 or not self._covers(number, page, wanted, field, stored):
-            # A sequential reader finds its key in the next page; any other one searches the first entries of all pages.
-            number, page = self._read_page(number + 1, stored)
-            if not page or not self._covers(number, page, wanted, field, stored):
+            # A sequential reader finds its key in the next page, and another one may be in the page of the one before.
+            other = self._other_page
+            if other[0] < 0 or not self._covers(*other, wanted, field, stored):
+                other = self._read_page(number + 1, stored)
+            if not other[1] or not self._covers(*other, wanted, field, stored):
                 pages = range((stored + _PAGE_ENTRIES - 1) // _PAGE_ENTRIES)
-                number = bisect_right(pages, wanted, key=lambda n: self._stored_entry(n * _PAGE_ENTRIES)[field]) - 1
-                if number < 0:
+                found = bisect_right(pages, wanted, key=lambda n: self._stored_entry(n * _PAGE_ENTRIES)[field]) - 1
+                if found < 0:
                     return None
-                number, page = self._read_page(number, stored)
-            if field == _KEY:
-                # The value is that of the end of a slice, whose start may be in the page before.
-                self._page = (number, page)
+                other = self._read_page(found, stored)
+            self._other_page, self._page = (number, page), other
+            page = other[1]
         unpack_from, size = self._entry.unpack_from, self._entry.size
         count = len(page) // size
         i = bisect_right(range(count), wanted, key=lambda n: unpack_from(page, n * size)[field]) - 1

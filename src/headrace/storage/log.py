@@ -293,8 +293,8 @@ class Log:
                 if not length:
                     if not at_least_one:
                         return None
-                    length = size or next(segment.headers(position))[1].size
-                    end = -1
+                    _, header = next(segment.headers(position))
+                    length, end = header.size, min(header.next_offset, below)
                 elif end >= 0:
                     segments.note_slice_end(end, segment, stop)
             return Slice(segment.reader(), position, length, first, not is_active, state.cipher, end)

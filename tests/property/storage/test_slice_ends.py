@@ -75,6 +75,7 @@ def test_fetches_one_after_another_have_all_records_once(
             assert part.length <= max(max_bytes, first.size)
             assert (log.slice(offset, max_bytes, below, at_least_one=False) is None) is (first.size > max_bytes)
             assert part.end_offset in (-1, batches[-1][1], below)
+            assert part.end_offset >= 0 or not is_cached
             following = next((b for b in everything if b.base_offset == batches[-1][1]), None)
             is_last = following is None or following.base_offset >= below
             if is_cached and not is_last and first.size <= max_bytes and not part.is_closed:

@@ -1,5 +1,6 @@
 """Fetch (1), versions 4-18: bytes from the log to the socket, never decoded.
 
+- A request that repeats an earlier one of its connection may be answered by `quick_fetch.py`, without coming here.
 - Long polling: an answer with less than min bytes waits for data or for max wait, whichever is first, without polling:
   partitions notify the fetch when their high watermark advances.
 - max bytes never starves: the first batch is returned even if it is larger. Partitions take turns across requests of a
