@@ -4,8 +4,7 @@ The broker verifies signatures with it (`sqs/auth.py`), and our clients sign wit
 """
 
 import hmac
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from urllib.parse import quote, unquote_plus
@@ -13,7 +12,6 @@ from urllib.parse import quote, unquote_plus
 ALGORITHM = "AWS4-HMAC-SHA256"
 SERVICE = "sqs"
 _END = "aws4_request"
-_SPACES = re.compile(r"\s+")
 
 
 def scope_of(date: str, region: str, service: str = SERVICE) -> str:
@@ -24,18 +22,19 @@ def scope_of(date: str, region: str, service: str = SERVICE) -> str:
 def canonical_request(
     method: str,
     path: str,
-    query: Iterable[tuple[str, str]],
+    query: Collection[tuple[str, str]],
     headers: Mapping[str, Sequence[str]],
     signed: Sequence[str],
     payload_hash: str,
 ) -> str:
     """The canonical request. `path` is as sent, header names are lower-case, `signed` names the signed headers."""
-    pairs = sorted((quote(name, safe="-_.~"), quote(value, safe="-_.~")) for name, value in query)
+    pairs = sorted((quote(name, safe="-_.~"), quote(value, safe="-_.~")) for name, value in query) if query else ()
     lines = [
         method,
-        quote(path or "/", safe="/~"),
-        "&".join(f"{name}={value}" for name, value in pairs),
-        *(f"{name}:{','.join(_SPACES.sub(' ', value.strip()) for value in headers.get(name, ()))}" for name in signed),
+        "/" if path in ("/", "") else quote(path, safe="/~"),
+        "&".join([f"{name}={value}" for name, value in pairs]),
+        # Without the spaces at the ends, and one for several.
+        *[f"{name}:{','.join([' '.join(value.split()) for value in headers.get(name, ())])}" for name in signed],
         "",
         ";".join(signed),
         payload_hash,
@@ -53,7 +52,7 @@ def signature(secret: str, when: str, scope: str, canonical: str) -> str:
     """The signature of a canonical request. `when` is YYYYMMDD'T'HHMMSS'Z'."""
     date, region, service, _ = scope.split("/")
     text = "\n".join((ALGORITHM, when, scope, sha256(canonical.encode()).hexdigest()))
-    return hmac.new(_key(secret, date, region, service), text.encode(), sha256).hexdigest()
+    return hmac.digest(_key(secret, date, region, service), text.encode(), "sha256").hex()
 
 
 @lru_cache(maxsize=256)

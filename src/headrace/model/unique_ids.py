@@ -5,14 +5,14 @@ would dominate the cost of a request. They are distinct, not secret.
 import re
 from random import Random
 
-_random = Random()
+_random_bits = Random().getrandbits
 _CHOSEN = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 
 
 def new_id() -> str:
-    bits = _random.getrandbits(128) & ~(0xF << 76 | 0x3 << 62) | (0x4 << 76 | 0x2 << 62)
-    digits = f"{bits:032x}"
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    # 120 random bits: of the version and the variant, which are a digit each, two bits could be random, too.
+    digits = _random_bits(120).to_bytes(15, "big").hex()
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[12:15]}-8{digits[15:18]}-{digits[18:]}"
 
 
 def is_request_id(given: bytes) -> bool:

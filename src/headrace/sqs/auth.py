@@ -7,10 +7,10 @@ A signature covers the method, path, query, host, all `x-amz-*` headers and the 
 import hmac
 from calendar import timegm
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from time import strptime
+from typing import NamedTuple
 
 from headrace.model import sigv4
 from headrace.sqs import errors
@@ -19,10 +19,11 @@ MECHANISM = "SigV4"
 MAX_SKEW_S = 15 * 60
 _MAX_EXPIRES_S = 7 * 24 * 3600
 _EMPTY = sha256(b"").hexdigest()
+_SIGNATURE = ", Signature="
+_MOST_CACHED = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class SignedRequest:
+class SignedRequest(NamedTuple):
     """The parts of a request that its signature covers."""
 
     method: str
@@ -33,8 +34,7 @@ class SignedRequest:
     """By their names in lower case."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Claim:
+class _Claim(NamedTuple):
     """The signature that a request claims to have."""
 
     key_id: str
@@ -90,6 +90,25 @@ def _claim(request: SignedRequest) -> _Claim | None:
 
 
 def _claim_in_header(text: str, request: SignedRequest) -> _Claim:
+    when = (request.headers.get("x-amz-date") or [""])[0]
+    # The signature is the last part with all known clients, and the others are the same in many requests.
+    others, found, signature = text.rpartition(_SIGNATURE)
+    if found and signature.isalnum() and len(others) <= _MOST_CACHED:
+        key_id, scope, signed = _credential(others)
+        return _Claim(key_id, scope, when, signed, signature, request.query, None)
+    parts = _parts(text)
+    return _made(parts["Credential"], when, parts["SignedHeaders"], parts["Signature"], request.query, None)
+
+
+@lru_cache(maxsize=256)
+def _credential(others: str) -> tuple[str, str, tuple[str, ...]]:
+    """The id of the key, the scope and the names of the signed headers in a header up to its signature."""
+    parts = _parts(f"{others}{_SIGNATURE}signature")
+    made = _made(parts["Credential"], "", parts["SignedHeaders"], "", (), None)
+    return made.key_id, made.scope, made.signed
+
+
+def _parts(text: str) -> dict[str, str]:
     algorithm, _, rest = text.partition(" ")
     if algorithm != sigv4.ALGORITHM:
         raise errors.incomplete_signature(f"Authorization header requires {sigv4.ALGORITHM}.")
@@ -97,8 +116,7 @@ def _claim_in_header(text: str, request: SignedRequest) -> _Claim:
     for name in ("Credential", "SignedHeaders", "Signature"):
         if not parts.get(name):
             raise errors.incomplete_signature(f"Authorization header requires '{name}' parameter.")
-    when = request.headers.get("x-amz-date") or [""]
-    return _made(parts["Credential"], when[0], parts["SignedHeaders"], parts["Signature"], request.query, None)
+    return parts
 
 
 def _claim_in_url(request: SignedRequest) -> _Claim:
@@ -160,7 +178,9 @@ def _seconds(when: str) -> int:
 
 def _check_headers(claim: _Claim, request: SignedRequest) -> None:
     """Headers that change the meaning of a request have to be signed."""
-    needed = {"host", *(name for name in request.headers if name.startswith("x-amz-"))}
-    missing = needed - set(claim.signed)
+    signed = claim.signed
+    missing = [name for name in request.headers if name not in signed and name.startswith("x-amz-")]
+    if "host" not in signed:
+        missing.append("host")
     if missing:
         raise errors.wrong_signature(f"These headers have to be signed: {', '.join(sorted(missing))}.")

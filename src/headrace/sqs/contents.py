@@ -6,6 +6,7 @@ A body and a text attribute may have the characters that XML 1.0 allows. An attr
 
 import re
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from hashlib import md5
 from struct import Struct
 
@@ -210,6 +211,8 @@ def _utf8_length(text: str) -> int:
 
 def to_headers(attributes: Attributes | None, trace: str, sender: str) -> Headers:
     """`trace` is the trace header of the message, empty for none."""
+    if not trace and not attributes:
+        return _only_sender(sender)
     headers: list[tuple[str, bytes | None]] = [(_SENDER_HEADER, sender.encode())]
     if trace:
         headers.append((_TRACE_HEADER, trace.encode()))
@@ -218,6 +221,11 @@ def to_headers(attributes: Attributes | None, trace: str, sender: str) -> Header
             data = value.BinaryValue if value.BinaryValue is not None else (value.StringValue or "").encode()
             headers.append((ATTRIBUTE_PREFIX + name, (value.DataType or "").encode() + b"\n" + data))
     return tuple(headers)
+
+
+@lru_cache(maxsize=256)
+def _only_sender(sender: str) -> Headers:
+    return ((_SENDER_HEADER, sender.encode()),)
 
 
 def from_headers(headers: Headers) -> tuple[dict[str, MessageAttributeValue], dict[str, str]]:

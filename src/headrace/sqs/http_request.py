@@ -206,8 +206,12 @@ class SqsHttpRequest:
         if not endpoint.keys.is_required:
             return auth.claimed_key_id(self._header(b"authorization"), query) or endpoint.realm.account
         headers: dict[str, list[str]] = {}
-        for name, value in scope["headers"]:
-            headers.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
+        for raw_name, raw_value in scope["headers"]:
+            name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+            if name in headers:
+                headers[name].append(value)
+            else:
+                headers[name] = [value]
         signed = auth.SignedRequest(scope["method"], scope["raw_path"].decode("latin-1"), query, headers)
         try:
             key_id = auth.verify(signed, body, endpoint.keys.secret, endpoint.realm.wall_ms() / 1000)

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.coordinator.completion import PendingResult
 from headrace.coordinator.machine import InternalRecord
-from headrace.model.errors import NotLeader, TooManyInFlight
+from headrace.model.errors import InvalidReceipt, NotInFlight, NotLeader, TooManyInFlight
 from headrace.queues.api import OutgoingMessage, ReceiveOptions
 from tests.unit.queues.brokers import QueueBroker
 
@@ -95,5 +95,29 @@ def test_a_receive_that_may_wait_waits_while_too_many_are_in_flight(broker: Queu
         waiting = asyncio.ensure_future(broker.queues.begin_receive(name, ReceiveOptions(1, 20_000)))
         assert await broker.queues.acknowledge(name, [first.receipt]) == [None]
         assert [message.body for message in await waiting] == [b"2"]
+
+    broker.run(run())
+
+
+def test_each_receipt_has_its_own_outcome(broker: QueueBroker) -> None:
+    name = broker.create()
+    broker.send(name, "1", "2", "3")
+
+    async def run() -> None:
+        first, second, third = await broker.queues.receive(name, ReceiveOptions(3, 20_000, visibility_ms=0))
+        again = await broker.queues.receive(name, ReceiveOptions(3, 20_000))
+        assert {message.attempt for message in again} == {2}
+        # Of the second message, the later receipt is the valid one.
+        receipts = [again[0].receipt, "another", second.receipt, again[2].receipt, first.receipt[:-1] + "x"]
+        assert again[1].id == second.id
+        outcomes = await broker.queues.acknowledge(name, receipts)
+        assert [type(outcome) for outcome in outcomes] == [
+            type(None),
+            InvalidReceipt,
+            NotInFlight,
+            type(None),
+            InvalidReceipt,
+        ]
+        assert third.id == again[2].id
 
     broker.run(run())

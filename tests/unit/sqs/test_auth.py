@@ -133,6 +133,30 @@ def test_what_was_changed_on_the_way_is_refused() -> None:
             verify(changed, body)
 
 
+def test_the_parts_of_the_header_come_in_any_order() -> None:
+    request = signed()
+    (header,) = request.headers["authorization"]
+    algorithm, _, rest = header.partition(" ")
+    parts = [part.strip() for part in rest.split(",")]
+    assert [part.partition("=")[0] for part in parts] == ["Credential", "SignedHeaders", "Signature"]
+    for text in (
+        f"{algorithm} {','.join(parts)}",
+        f"{algorithm} {', '.join(reversed(parts))}",
+        f"{algorithm} {' , '.join(parts)}",
+        f"{algorithm} {', '.join(parts)}, Later=x",
+        f"{algorithm} Signature=00, {', '.join(parts)}",
+    ):
+        assert verify(request._replace(headers={**request.headers, "authorization": [text]})) == "AKIDEXAMPLE", text
+    for text in (
+        f"{algorithm} {', '.join(parts)}0",
+        f"{algorithm} {', '.join(parts)}, Signature=00",
+        f"{algorithm} {', '.join(parts)}, Signature=",
+        f"AWS3 {', '.join(parts)}",
+    ):
+        with pytest.raises(SqsError):
+            verify(request._replace(headers={**request.headers, "authorization": [text]}))
+
+
 def test_headers_that_decide_have_to_be_signed() -> None:
     request = signed(headers={})
     added = auth.SignedRequest("POST", "/", (), {**request.headers, "x-amz-target": ["AmazonSQS.PurgeQueue"]})

@@ -64,7 +64,8 @@ class AvailableMessages:
     # -- adding and removing
 
     def __bool__(self) -> bool:
-        return bool(self._returned) or any(self._available)
+        # Most messages have the normal priority.
+        return bool(self._available[NORMAL_PRIORITY] or self._returned) or any(self._available)
 
     def put(self, offset: int) -> None:
         """Add a message at the place of its offset."""

@@ -39,6 +39,7 @@ from headrace.model.invariants import invariant
 from headrace.model.queue_wire import Counts
 from headrace.queues.engine import persistence
 from headrace.queues.engine.chunk_index import DuplicateMessage, LogMessage
+from headrace.queues.engine.fifo import MessageGroups
 from headrace.queues.engine.indexer import Indexer
 from headrace.queues.engine.inventory import DeadMessage, Inventory, MessageState
 from headrace.queues.engine.lifecycle import Lifecycle
@@ -202,12 +203,14 @@ class Engine:
         wanted = self._room(most, now_ms)
         if not wanted:
             return []
-        leases = self._inventory.leases
+        inventory = self._inventory
+        leases = inventory.leases
         if visibility_ms is None:
-            visibility_ms = self._inventory.settings.visibility_timeout_ms
+            visibility_ms = inventory.settings.visibility_timeout_ms
         until_ms = now_ms + visibility_ms
         leased = []
-        for offset in self._next(wanted, now_ms):
+        offsets = inventory.available.order(now_ms, wanted)
+        for offset in offsets if inventory.groups is None else self._of_groups(inventory.groups, offsets):
             held = leases.lease(offset, now_ms, until_ms, receiver)
             self._check_attempt(held)
             leased.append(Lease(offset, held.attempt, until_ms, held.first_received_ms))
@@ -260,13 +263,10 @@ class Engine:
         if most_attempts is not None:
             invariant(held.attempt - held.excused <= most_attempts, 54, "no message is received past the receive limit")
 
-    def _next(self, wanted: int, now_ms: int) -> Iterator[int]:
-        groups = self._inventory.groups
-        for offset in self._inventory.available.order(now_ms, wanted):
-            if groups is None:
-                yield offset
-            else:
-                yield from groups.take(offset)
+    @staticmethod
+    def _of_groups(groups: MessageGroups, offsets: Iterable[int]) -> Iterator[int]:
+        for offset in offsets:
+            yield from groups.take(offset)
 
     def undo_receive(self, offset: int, attempt: int, now_ms: int) -> None:
         """The receiver never got the message: it is available at once, and the attempt does not count towards the

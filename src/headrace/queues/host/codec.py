@@ -133,6 +133,13 @@ def message_of(record: Record, ids: MessageIds, *, is_fifo: bool, offset: int | 
     at, sent_at_ms, key, body, headers = record
     if offset is None:
         offset = at
+    group = key if is_fifo else None
+    if len(headers) == 2 and headers[0][0] == queued.ID and headers[0][1] and headers[1][0] not in _OWN:
+        # Most messages have an id and a sender.
+        text_id = headers[0][1].decode("utf-8", "replace")
+        return DecodedMessage._make(
+            (offset, sent_at_ms, body or b"", text_id, NORMAL_PRIORITY, None, None, key, group, None, None, headers[1:])
+        )
     found: dict[str, bytes] = {}
     others: list[tuple[str, bytes | None]] = []
     for header in headers:
@@ -143,11 +150,10 @@ def message_of(record: Record, ids: MessageIds, *, is_fifo: bool, offset: int | 
             others.append(header)
     own_id = found.pop(queued.ID, None)
     text_id = own_id.decode("utf-8", "replace") if own_id else ids.at(offset)
-    group = key if is_fifo else None
     if not found:
-        # Most messages have no other header.
-        return DecodedMessage(
-            offset, sent_at_ms, body or b"", text_id, NORMAL_PRIORITY, None, None, key, group, None, None, tuple(others)
+        return DecodedMessage._make(
+            (offset, sent_at_ms, body or b"", text_id, NORMAL_PRIORITY, None, None, key, group, None, None)
+            + (tuple(others),)
         )
     return DecodedMessage(
         offset=offset,

@@ -37,16 +37,28 @@ class MessageCache:
         found = self._messages.get((topic_id.int, offset))
         return None if found is None else found[0]
 
+    def get_all(self, topic_id: UUID, offsets: Iterable[int]) -> dict[int, DecodedMessage] | None:
+        """The messages at these offsets, if all of them are cached."""
+        topic, get = topic_id.int, self._messages.get
+        messages: dict[int, DecodedMessage] = {}
+        for offset in offsets:
+            found = get((topic, offset))
+            if found is None:
+                return None
+            messages[offset] = found[0]
+        return messages
+
     def offer(self, topic_id: UUID, messages: Iterable[DecodedMessage]) -> None:
         """Cache the messages that fit without evicting others."""
+        most_bytes = self._limit_bytes // 2
         for message in messages:
             size_bytes = message.size_bytes
-            if self._used_bytes + size_bytes <= self._limit_bytes // 2:
-                self._put(topic_id, message, size_bytes)
+            if self._used_bytes + size_bytes <= most_bytes:
+                self._put(topic_id.int, message, size_bytes)
 
     def put(self, topic_id: UUID, messages: Iterable[DecodedMessage]) -> None:
         for message in messages:
-            self._put(topic_id, message, message.size_bytes)
+            self._put(topic_id.int, message, message.size_bytes)
         while self._used_bytes > self._limit_bytes and self._messages:
             self._used_bytes -= self._messages.popitem(last=False)[1][1]
 
@@ -62,9 +74,12 @@ class MessageCache:
         """The messages of a topic must not be served any more."""
         self.drop(topic_id, [offset for topic, offset in self._messages if topic == topic_id.int])
 
-    def _put(self, topic_id: UUID, message: DecodedMessage, size_bytes: int) -> None:
-        self.drop(topic_id, (message.offset,))
-        self._messages[topic_id.int, message.offset] = message, size_bytes
+    def _put(self, topic: int, message: DecodedMessage, size_bytes: int) -> None:
+        key = (topic, message.offset)
+        before = self._messages.pop(key, None)
+        if before is not None:
+            self._used_bytes -= before[1]
+        self._messages[key] = message, size_bytes
         self._used_bytes += size_bytes
 
 
@@ -82,14 +97,7 @@ class MessageReader:
     def cached(self, offsets: Iterable[int]) -> dict[int, DecodedMessage] | None:
         """The messages at these offsets, if all of them are cached."""
         self._check_cipher()
-        topic_id, get = self._partition.topic_id, self._cache.get
-        found: dict[int, DecodedMessage] = {}
-        for offset in offsets:
-            message = get(topic_id, offset)
-            if message is None:
-                return None
-            found[offset] = message
-        return found
+        return self._cache.get_all(self._partition.topic_id, offsets)
 
     def _check_cipher(self) -> None:
         if self._partition.log.cipher is not self._cipher:

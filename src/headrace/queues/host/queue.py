@@ -12,7 +12,6 @@ from headrace.coordinator.completion import PendingResult
 from headrace.coordinator.result import Result
 from headrace.model.errors import (
     HeadraceError,
-    InvalidReceipt,
     LeaseTooLong,
     NotInFlight,
     PurgeInProgress,
@@ -244,24 +243,18 @@ class HostedQueue:
     def acknowledge(self, receipts: Sequence[str], *, any_receipt: bool = False) -> Awaitable[Failures]:
         if not self.host.has_engine:
             return self._acknowledge_when_opened(receipts, any_receipt=any_receipt)
-        failures: Failures = [None] * len(receipts)
-        leases: dict[int, Receipt] = {}
-        for at, text in enumerate(receipts):
-            parsed = self._receipts.parse(text)
-            if isinstance(parsed, InvalidReceipt):
-                failures[at] = parsed
-            else:
-                leases[at] = parsed
-        wanted = list(leases.values())
+        parsed = list(map(self._receipts.parse, receipts))
+        wanted = [each for each in parsed if isinstance(each, Receipt)]
 
         def decide(engine: Engine, now_ms: int) -> list[NotInFlight | None]:
             return engine.acknowledge(wanted, now_ms, any_attempt=any_receipt)
 
         def finish(outcomes: list[NotInFlight | None]) -> Failures:
-            self.reader.drop(lease.offset for lease in wanted)
-            for at, outcome in zip(leases, outcomes, strict=True):
-                if outcome is not None:
-                    failures[at] = outcome
+            self.reader.drop([offset for offset, _ in wanted])
+            failures: Failures = [*outcomes]
+            if len(wanted) < len(parsed):
+                found = iter(outcomes)
+                failures = [next(found) if isinstance(each, Receipt) else each for each in parsed]
             self.host.messages.deleted += failures.count(None)
             return failures
 

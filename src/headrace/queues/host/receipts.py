@@ -37,19 +37,13 @@ class Receipts:
     def parse(self, text: str) -> Receipt | InvalidReceipt:
         """Like `read`, with the error as a result: one that was never raised has no traceback, which would refer to
         the frames that hold it."""
-        if len(text) != _LENGTH or text[0] != _VERSION:
-            return _not_a_receipt()
         try:
             numbers = bytes.fromhex(text[_PREFIX_LENGTH:])
         except ValueError:
             numbers = b""
-        # It has the right length only if all characters are hexadecimal digits.
-        if len(numbers) != _LAYOUT.size:
-            return _not_a_receipt()
+        # They have the right length only if all characters are hexadecimal digits.
+        if len(numbers) != _LAYOUT.size or len(text) != _LENGTH or text[0] != _VERSION:
+            return InvalidReceipt("the receipt handle is not one of this service")
         if not text.startswith(self._prefix):
             return InvalidReceipt("the receipt handle is of another queue")
         return Receipt._make(_LAYOUT.unpack(numbers))
-
-
-def _not_a_receipt() -> InvalidReceipt:
-    return InvalidReceipt("the receipt handle is not one of this service")

@@ -84,6 +84,8 @@ class Receivers:
 
     def _wake(self) -> None:
         """Messages may be available."""
+        if not self._waiting:
+            return
         host, waiting = self._host, self._waiting
         while waiting and host.has_engine and host.engine.has_available:
             first = next(iter(waiting))

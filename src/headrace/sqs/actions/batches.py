@@ -10,7 +10,7 @@ from headrace.sqs import errors
 from headrace.sqs.errors import SqsError
 
 MOST_ENTRIES = 10
-_ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
+_is_id = re.compile(r"[A-Za-z0-9_-]{1,80}").fullmatch
 
 
 class BatchResultErrorEntry(msgspec.Struct, omit_defaults=True):
@@ -47,7 +47,7 @@ def checked(entries: Sequence[E] | None, kind: str) -> list[tuple[str, E]]:
         entry_id = entry.Id
         if entry_id is None:
             raise errors.missing_parameter(f"{kind}BatchRequestEntry.{number}.Id")
-        if _ID.fullmatch(entry_id) is None:
+        if _is_id(entry_id) is None:
             raise errors.batch_error(
                 "InvalidBatchEntryId",
                 "A batch entry id can only contain alphanumeric characters, hyphens and underscores. It can be at most "

@@ -48,7 +48,7 @@ class SendMessageResult(msgspec.Struct, omit_defaults=True):
 @action(SendMessage, needs=(WRITE_QUEUE,))
 def send_message(call: SqsRequest, request: SendMessage) -> Awaitable[msgspec.Struct | None]:
     info = call.find(request.QueueUrl)
-    message = _outgoing(call, info, request)
+    message = _outgoing(call, info, request, _size(request), _trace_of(call))
 
     def result(sent: Sequence[Sent]) -> SendMessageResult:
         return SendMessageResult(*_result_fields(info, request, message, sent[0]))
@@ -89,7 +89,8 @@ class SendMessageBatchResult(msgspec.Struct, omit_defaults=True):
 def send_message_batch(call: SqsRequest, request: SendMessageBatch) -> Awaitable[msgspec.Struct | None]:
     info = call.find(request.QueueUrl)
     entries = checked(request.Entries, "SendMessage")
-    total_bytes = sum(_size(entry) for _, entry in entries)
+    sizes = [_size(entry) for _, entry in entries]
+    total_bytes = sum(sizes)
     if total_bytes > contents.MAX_BYTES:
         raise errors.batch_error(
             "BatchRequestTooLong",
@@ -97,15 +98,16 @@ def send_message_batch(call: SqsRequest, request: SendMessageBatch) -> Awaitable
         )
     ready: list[tuple[str, SendMessageBatchRequestEntry, OutgoingMessage]] = []
     refused: list[BatchResultErrorEntry] = []
-    for number, (entry_id, entry) in enumerate(entries, 1):
+    is_fifo, trace = info.settings.is_fifo, _trace_of(call)
+    for at, (entry_id, entry) in enumerate(entries):
         try:
             if not entry.MessageBody:
-                raise errors.missing_parameter(f"SendMessageBatchRequestEntry.{number}.MessageBody")
-            if not info.settings.is_fifo and _size(entry) > info.settings.max_message_bytes:
+                raise errors.missing_parameter(f"SendMessageBatchRequestEntry.{at + 1}.MessageBody")
+            if not is_fifo and sizes[at] > info.settings.max_message_bytes:
                 raise _too_long("One or more parameters cannot be validated.", info)
-            ready.append((entry_id, entry, _outgoing(call, info, entry)))
+            ready.append((entry_id, entry, _outgoing(call, info, entry, sizes[at], trace)))
         except SqsError as error:
-            if info.settings.is_fifo:
+            if is_fifo:
                 raise _of_all(error) from None
             refused.append(failed(entry_id, error))
 
@@ -124,11 +126,12 @@ def send_message_batch(call: SqsRequest, request: SendMessageBatch) -> Awaitable
 Request = SendMessage | SendMessageBatchRequestEntry
 
 
-def _outgoing(call: SqsRequest, info: QueueInfo, request: Request) -> OutgoingMessage:
-    """The message of a request; `SqsError` if the queue does not accept it."""
+def _outgoing(call: SqsRequest, info: QueueInfo, request: Request, size_bytes: int, trace: str) -> OutgoingMessage:
+    """The message of a request; `SqsError` if the queue does not accept it. `trace` is the trace header of the whole
+    request."""
     if not request.MessageBody:
         raise errors.missing_parameter("MessageBody")
-    if _size(request) > info.settings.max_message_bytes:
+    if size_bytes > info.settings.max_message_bytes:
         raise _too_long("One or more parameters are invalid.", info)
     body = contents.body_bytes(request.MessageBody)
     attributes, system = request.MessageAttributes, request.MessageSystemAttributes
@@ -149,7 +152,7 @@ def _outgoing(call: SqsRequest, info: QueueInfo, request: Request) -> OutgoingMe
         delay_ms=None if request.DelaySeconds is None else _delay_ms(info, request.DelaySeconds),
         group=group,
         dedupe=dedupe,
-        headers=contents.to_headers(attributes, _trace(call, system), call.sender),
+        headers=contents.to_headers(attributes, _trace(trace, system), call.sender),
     )
 
 
@@ -159,12 +162,17 @@ def _too_long(what: str, info: QueueInfo) -> SqsError:
     )
 
 
-def _trace(call: SqsRequest, system: contents.Attributes | None) -> str:
+def _trace_of(call: SqsRequest) -> str:
+    """The trace header of a request; empty if it has none that can be one of a message."""
+    trace = call.origin.trace
+    return trace if trace and contents.is_trace(trace) else ""
+
+
+def _trace(of_request: str, system: contents.Attributes | None) -> str:
     """The trace header of a message: its own, or else that of the request."""
     if system and contents.TRACE_HEADER in system:
         return system[contents.TRACE_HEADER].StringValue or ""
-    trace = call.origin.trace
-    return trace if trace and contents.is_trace(trace) else ""
+    return of_request
 
 
 def _check_ids(info: QueueInfo, request: Request) -> None:
@@ -219,6 +227,8 @@ def _result_fields(
     info: QueueInfo, request: Request, message: OutgoingMessage, sent: Sent
 ) -> tuple[str, str, str | None, str | None, str | None]:
     attributes, system = request.MessageAttributes, request.MessageSystemAttributes
+    if not (attributes or system or info.settings.is_fifo):
+        return contents.md5_of(message.body), sent.id, None, None, None
     return (
         contents.md5_of(message.body),
         sent.id,
