@@ -141,6 +141,8 @@ def encode_payload(payload: Payload) -> tuple[bytes | None, str | None]:
     """The bytes of a payload and their content type."""
     if payload is None:
         return None, None
+    if type(payload) is bytes:
+        return payload, None
     if isinstance(payload, bytes | bytearray | memoryview):
         return bytes(payload), None
     if isinstance(payload, str):

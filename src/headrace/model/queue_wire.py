@@ -191,21 +191,46 @@ class AllSent(msgspec.Struct, frozen=True):
     sent: list[Sent]
 
 
-class Receive(msgspec.Struct, frozen=True):
+class Receive(msgspec.Struct, frozen=True, omit_defaults=True):
     queue: str
     max_messages: int = 1
     wait_ms: int | None = None
     visibility_ms: int | None = None
     attempt_id: str | None = None
+    as_batches: bool = False
+    """Whether the answer may have ranges of messages, as batches of the log. A broker that does not know it ignores
+    it."""
 
 
-class AllReceived(msgspec.Struct, frozen=True):
+class LeasedRange(msgspec.Struct, frozen=True, array_like=True):
+    """Messages with consecutive offsets that are leased to their receiver until `deadline_at_ms`."""
+
+    first: int
+    last: int
+    attempt: int
+    first_received_at_ms: int
+    deadline_at_ms: int
+
+
+class AllReceived(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Messages, or ranges of them."""
+
     messages: list[Received]
+    ranges: list[LeasedRange] = []
+    """In the order in which they are to be handled."""
+    batches: bytes = b""
+    """Record batches of the log that have the messages of all ranges, and maybe others before and behind them."""
+    topic_id: str = ""
+    """The queue's topic, with ranges."""
 
 
-class Acknowledge(msgspec.Struct, frozen=True):
+class Acknowledge(msgspec.Struct, frozen=True, omit_defaults=True):
     queue: str
     receipts: list[str]
+    ranges: list[tuple[int, int, int]] = []
+    """First and last offset, and the attempt, of messages that were received as ranges."""
+    topic_id: str = ""
+    """The queue's topic, with ranges."""
 
 
 class Extend(msgspec.Struct, frozen=True):
@@ -220,9 +245,11 @@ class GiveBack(msgspec.Struct, frozen=True):
     """Receipts, each with its retry delay (None: by the queue's retry policy) and the reason of the failure."""
 
 
-class Outcomes(msgspec.Struct, frozen=True):
+class Outcomes(msgspec.Struct, frozen=True, omit_defaults=True):
     problems: list[Problem | None]
     """In the order of the request; None is success."""
+    range_problems: list[tuple[int, Problem]] | None = None
+    """The offsets of the request's ranges that failed. None if there were no ranges, or the broker ignored them."""
 
 
 class Peek(msgspec.Struct, frozen=True):

@@ -43,8 +43,18 @@ LOWEST_PRIORITY = 0
 NORMAL_PRIORITY = 4
 HIGHEST_PRIORITY = 9
 
+OWN_HEADERS = frozenset({ID, PRIORITY, DUE, EXPIRES, GROUP, DEDUPE, ORIGIN})
+"""The headers that are fields of a received message, and not among its headers."""
+
 _COUNT_DIGITS = 9
 _LOW = (1 << 48) - 1
+
+
+def read_priority(value: bytes | None) -> int:
+    """The priority in `hr.priority`; the normal one if it has none."""
+    if value is not None and len(value) == 1 and value.isdigit():
+        return value[0] - ord("0")
+    return NORMAL_PRIORITY
 
 
 def read_origin(text: str | None) -> Mapping[str, Any]:

@@ -11,7 +11,17 @@ import msgspec
 
 from headrace.config.queue import QueueSettings
 from headrace.model.errors import HeadraceError
-from headrace.model.queue_wire import Counts, Filter, Headers, Move, OutgoingMessage, Peeked, Received, Sent
+from headrace.model.queue_wire import (
+    AllReceived,
+    Counts,
+    Filter,
+    Headers,
+    Move,
+    OutgoingMessage,
+    Peeked,
+    Received,
+    Sent,
+)
 
 __all__ = [
     "Counts",
@@ -24,6 +34,8 @@ __all__ = [
     "QueueEdit",
     "QueueInfo",
     "Queues",
+    "RangeAcks",
+    "RangeFailures",
     "ReceiveOptions",
     "Received",
     "Sent",
@@ -53,6 +65,22 @@ class ReceiveOptions(msgspec.Struct, frozen=True):
 
 Failures = list[HeadraceError | None]
 """For each item of the request, in order: its error, or None."""
+
+
+RangeFailures = list[tuple[int, HeadraceError]]
+"""The offsets that failed, each with its error."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeAcks:
+    """Messages to acknowledge that were received as ranges: first and last offset, and the attempt."""
+
+    topic_id: str
+    ranges: Sequence[tuple[int, int, int]]
+
+    @property
+    def count(self) -> int:
+        return sum(last - first + 1 for first, last, _ in self.ranges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +138,12 @@ class Queues(Protocol):
     def begin_acknowledge(
         self, name: str, receipts: Sequence[str], *, any_receipt: bool = False
     ) -> Awaitable[Failures]: ...
+
+    def begin_receive_batches(self, name: str, options: ReceiveOptions) -> Awaitable[list[Received] | AllReceived]:
+        """Like `begin_receive`; neighbours may be ranges, with the batches of the log that have them."""
+        ...
+
+    def begin_acknowledge_ranges(self, name: str, acks: RangeAcks) -> Awaitable[RangeFailures]: ...
 
     async def extend(self, name: str, wanted: Sequence[tuple[str, int]], *, any_receipt: bool = False) -> Failures:
         """Set the visibility timeout from now on of each receipt; 0: available at once. `NotInFlight` if the message is

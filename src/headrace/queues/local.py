@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 
-from headrace.model.queue_wire import Counts, Filter, Move, OutgoingMessage, Peeked, Received, Sent
-from headrace.queues.api import Failures, ReceiveOptions
+from headrace.model.queue_wire import AllReceived, Counts, Filter, Move, OutgoingMessage, Peeked, Received, Sent
+from headrace.queues.api import Failures, RangeAcks, RangeFailures, ReceiveOptions
 from headrace.queues.host.host import QueueHost
 from headrace.queues.host.periodic import PeriodicSender
 from headrace.queues.host.queue import HostedQueue
@@ -46,6 +46,12 @@ class LocalQueue:
 
     def acknowledge(self, receipts: Sequence[str], *, any_receipt: bool) -> Awaitable[Failures]:
         return self.hosted.acknowledge(receipts, any_receipt=any_receipt)
+
+    def receive_batches(self, options: ReceiveOptions) -> Awaitable[list[Received] | AllReceived]:
+        return self.hosted.receive_batches(options)
+
+    def acknowledge_ranges(self, acks: RangeAcks) -> Awaitable[RangeFailures]:
+        return self.hosted.acknowledge_ranges(acks)
 
     async def extend(self, wanted: Sequence[tuple[str, int]], *, any_receipt: bool) -> Failures:
         return await self.hosted.extend(wanted, any_receipt=any_receipt)

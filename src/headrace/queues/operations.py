@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
-from headrace.model.queue_wire import Counts, Filter, Move, OutgoingMessage, Peeked, Received, Sent
-from headrace.queues.api import Failures, ReceiveOptions
+from headrace.model.queue_wire import AllReceived, Counts, Filter, Move, OutgoingMessage, Peeked, Received, Sent
+from headrace.queues.api import Failures, RangeAcks, RangeFailures, ReceiveOptions
 from headrace.records.reader import Record
 
 
@@ -20,6 +20,10 @@ class QueueOperations(Protocol):
     def receive(self, options: ReceiveOptions) -> Awaitable[list[Received]]: ...
 
     def acknowledge(self, receipts: Sequence[str], *, any_receipt: bool) -> Awaitable[Failures]: ...
+
+    def receive_batches(self, options: ReceiveOptions) -> Awaitable[list[Received] | AllReceived]: ...
+
+    def acknowledge_ranges(self, acks: RangeAcks) -> Awaitable[RangeFailures]: ...
 
     async def extend(self, wanted: Sequence[tuple[str, int]], *, any_receipt: bool) -> Failures: ...
 

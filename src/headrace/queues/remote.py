@@ -9,13 +9,25 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, TypeVar
+from uuid import UUID
 
 import msgspec
 
-from headrace.model.errors import HeadraceError
+from headrace.model.errors import HeadraceError, InvalidReceipt
 from headrace.model.ids import BrokerId
-from headrace.model.queue_wire import Counts, Filter, Headers, Move, OutgoingMessage, Peeked, Received, Sent
-from headrace.queues.api import Failures, ReceiveOptions
+from headrace.model.queue_wire import (
+    AllReceived,
+    Counts,
+    Filter,
+    Headers,
+    Move,
+    OutgoingMessage,
+    Peeked,
+    Received,
+    Sent,
+)
+from headrace.queues.api import Failures, RangeAcks, RangeFailures, ReceiveOptions
+from headrace.queues.host.receipts import Receipts
 from headrace.queues.operations import QueueOperations
 from headrace.records.reader import Record
 from headrace.replication.calls import Call, CallRefused, ask, decoded_error, encoded_error
@@ -190,6 +202,19 @@ class RemoteQueue:
 
     async def acknowledge(self, receipts: Sequence[str], *, any_receipt: bool) -> Failures:
         return await self._settle(AcknowledgeCall(self._name, list(receipts), any_receipt))
+
+    async def receive_batches(self, options: ReceiveOptions) -> list[Received] | AllReceived:
+        return await self.receive(options)
+
+    async def acknowledge_ranges(self, acks: RangeAcks) -> RangeFailures:
+        try:
+            receipts = Receipts(UUID(acks.topic_id))
+        except ValueError:
+            raise InvalidReceipt("the messages are of another queue") from None
+        offsets = [offset for first, last, _ in acks.ranges for offset in range(first, last + 1)]
+        texts = [text for each in acks.ranges for text in receipts.write_all(*each)]
+        failures = await self.acknowledge(texts, any_receipt=False)
+        return [(offset, error) for offset, error in zip(offsets, failures, strict=True) if error is not None]
 
     async def extend(self, wanted: Sequence[tuple[str, int]], *, any_receipt: bool) -> Failures:
         return await self._settle(ExtendCall(self._name, list(wanted), any_receipt))

@@ -20,9 +20,9 @@ from headrace.coordinator.timers import TimerLoop
 from headrace.model.errors import HeadraceError, InvalidMessage, NotLeader, UnknownMove, UnknownQueue
 from headrace.model.image import ClusterImage, TopicImage
 from headrace.model.queue_state import StateChangesPage, StatePosition
-from headrace.model.queue_wire import Counts, Filter, Move, OutgoingMessage, Peeked, Received, Sent
+from headrace.model.queue_wire import AllReceived, Counts, Filter, Move, OutgoingMessage, Peeked, Received, Sent
 from headrace.model.state_partition import state_name
-from headrace.queues.api import Failures, QueueEdit, QueueInfo, ReceiveOptions
+from headrace.queues.api import Failures, QueueEdit, QueueInfo, RangeAcks, RangeFailures, ReceiveOptions
 from headrace.queues.catalog import QueueCatalog, is_queue
 from headrace.queues.host.backlog import QueueBacklog
 from headrace.queues.host.host import HostContext, QueueHost, SteadyClock
@@ -248,6 +248,12 @@ class QueueService:
     ) -> Awaitable[Failures]:
         _check_count(receipts)
         return self._router.begin(name, lambda queue: queue.acknowledge(receipts, any_receipt=any_receipt))
+
+    def begin_receive_batches(self, name: str, options: ReceiveOptions) -> Awaitable[list[Received] | AllReceived]:
+        return self._router.begin(name, lambda queue: queue.receive_batches(options))
+
+    def begin_acknowledge_ranges(self, name: str, acks: RangeAcks) -> Awaitable[RangeFailures]:
+        return self._router.begin(name, lambda queue: queue.acknowledge_ranges(acks))
 
     async def extend(self, name: str, wanted: Sequence[tuple[str, int]], *, any_receipt: bool = False) -> Failures:
         _check_count(wanted)

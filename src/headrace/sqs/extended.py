@@ -12,7 +12,7 @@ from headrace.coordinator.completion import PendingResult
 from headrace.model import queue_wire as wire
 from headrace.model.acls import AclOperation
 from headrace.model.errors import HeadraceError
-from headrace.queues.api import Failures, QueueEdit, QueueInfo, ReceiveOptions
+from headrace.queues.api import Failures, QueueEdit, QueueInfo, RangeAcks, RangeFailures, ReceiveOptions
 from headrace.sqs import attributes, errors
 from headrace.sqs.actions.move_tasks import MOVED_BY, sources_of
 from headrace.sqs.calls import ActionWork, QueueNeed, SqsRequest
@@ -22,6 +22,7 @@ from headrace.sqs.needs import ALL_ORIGINS, CREATE_QUEUE_NAME, DESCRIBE_LISTED, 
 TARGET_PREFIX = wire.TARGET_PREFIX
 MOST_MESSAGES = 1_000
 MOST_WAIT_MS = 60_000
+_LAST_OFFSET = (1 << 62) - 1
 
 _CALLS = {call.__name__: call for call in wire.ANSWERS}
 _from_msgpack = {name: msgspec.msgpack.Decoder(call).decode for name, call in _CALLS.items()}
@@ -131,16 +132,41 @@ def _receive(call: SqsRequest, asked: wire.Receive) -> Awaitable[Any]:
     if wait_ms is not None and not 0 <= wait_ms <= MOST_WAIT_MS:
         raise errors.invalid_parameter(f"a receive waits 0 to {MOST_WAIT_MS} ms, and not {wait_ms}")
     options = ReceiveOptions(asked.max_messages, wait_ms, asked.visibility_ms, asked.attempt_id)
-    receiving = call.queues.begin_receive(asked.queue, options)
+    receiving: Awaitable[list[wire.Received] | wire.AllReceived] = (
+        call.queues.begin_receive_batches(asked.queue, options)
+        if asked.as_batches
+        else call.queues.begin_receive(asked.queue, options)
+    )
     # What is resolved without a coroutine does not wait for messages.
     if wait_ms != 0 and not isinstance(receiving, PendingResult):
         receiving = call.unless_gone(receiving)
-    return ActionWork(receiving, lambda messages: wire.AllReceived(messages or []))
+    return ActionWork(receiving, _all_received)
+
+
+def _all_received(found: list[wire.Received] | wire.AllReceived | None) -> wire.AllReceived:
+    return found if isinstance(found, wire.AllReceived) else wire.AllReceived(found or [])
 
 
 def _acknowledge(call: SqsRequest, asked: wire.Acknowledge) -> Awaitable[Any]:
-    _check_count(len(asked.receipts))
-    return ActionWork(call.queues.begin_acknowledge(asked.queue, asked.receipts), _outcomes)
+    if not asked.ranges:
+        _check_count(len(asked.receipts))
+        return ActionWork(call.queues.begin_acknowledge(asked.queue, asked.receipts), _outcomes)
+    acks = RangeAcks(asked.topic_id, asked.ranges)
+    if any(not 0 <= first <= last <= _LAST_OFFSET for first, last, _ in asked.ranges):
+        raise errors.invalid_parameter("a range of messages has a first and a last offset, in this order")
+    _check_count(len(asked.receipts) + acks.count)
+    in_ranges = call.queues.begin_acknowledge_ranges(asked.queue, acks)
+    if not asked.receipts:
+        return ActionWork(in_ranges, lambda failures: wire.Outcomes([], _range_problems(failures)))
+    return _acknowledge_both(call.queues.begin_acknowledge(asked.queue, asked.receipts), in_ranges)
+
+
+async def _acknowledge_both(single: Awaitable[Failures], in_ranges: Awaitable[RangeFailures]) -> wire.Outcomes:
+    return wire.Outcomes(_problems(await single), _range_problems(await in_ranges))
+
+
+def _range_problems(failures: RangeFailures) -> list[tuple[int, wire.Problem]]:
+    return [(offset, _problem(failure)) for offset, failure in failures]
 
 
 def _extend(call: SqsRequest, asked: wire.Extend) -> Awaitable[Any]:
@@ -159,7 +185,11 @@ def _check_count(number: int) -> None:
 
 
 def _outcomes(failures: Failures) -> wire.Outcomes:
-    return wire.Outcomes([None if failure is None else _problem(failure) for failure in failures])
+    return wire.Outcomes(_problems(failures))
+
+
+def _problems(failures: Failures) -> list[wire.Problem | None]:
+    return [None if failure is None else _problem(failure) for failure in failures]
 
 
 async def _peek(call: SqsRequest, asked: wire.Peek) -> wire.AllPeeked:

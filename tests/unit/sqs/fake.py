@@ -18,6 +18,7 @@ from headrace.model.errors import (
     QueueUnavailable,
     UnknownQueue,
 )
+from headrace.model.queue_wire import AllReceived, LeasedRange
 from headrace.queues.api import (
     Counts,
     Failures,
@@ -27,6 +28,8 @@ from headrace.queues.api import (
     Peeked,
     QueueEdit,
     QueueInfo,
+    RangeAcks,
+    RangeFailures,
     Received,
     ReceiveOptions,
     Sent,
@@ -178,6 +181,14 @@ class FakeQueues:
         return failures
 
     begin_send, begin_receive, begin_acknowledge = send, receive, acknowledge
+
+    async def begin_receive_batches(self, name: str, options: ReceiveOptions) -> list[Received] | AllReceived:
+        self.asked.append(("batches", options.max_messages))
+        return AllReceived([], [LeasedRange(0, 19, 1, NOW_MS, NOW_MS)], b"batches", "topic")
+
+    async def begin_acknowledge_ranges(self, name: str, acks: RangeAcks) -> RangeFailures:
+        self.asked.append(("ranges", acks.ranges))
+        return [(3, NotInFlight("again"))]
 
     async def extend(self, name: str, wanted: Sequence[tuple[str, int]], *, any_receipt: bool = False) -> Failures:
         self._fail()

@@ -373,6 +373,11 @@ def test_calls_that_are_refused() -> None:
             wire.Receive("jobs", 0),
             wire.Receive("jobs", 1, wait_ms=60_001),
             wire.Acknowledge("jobs", []),
+            wire.Acknowledge("jobs", [], [(5, 4, 1)]),
+            wire.Acknowledge("jobs", [], [(-1, 4, 1)]),
+            wire.Acknowledge("jobs", [], [(0, 1_000, 1)]),
+            wire.Acknowledge("jobs", ["0-1"], [(0, 499, 1), (600, 1_099, 1)]),
+            wire.Acknowledge("jobs", [], [(1 << 63, 1 << 63, 1)]),
         ):
             problem = await call(client, request, 400)
             assert isinstance(problem, wire.Problem)
@@ -386,6 +391,27 @@ def test_calls_that_are_refused() -> None:
             assert msgspec.msgpack.decode(answer.body, type=wire.Problem).error == "MalformedInput"
         answer = await client.request("POST", "/", {**headers, "X-Amz-Target": "Headrace.Nonsense"}, b"")
         assert msgspec.msgpack.decode(answer.body, type=wire.Problem).error == "InvalidAction"
+
+    run(test)
+
+
+def test_messages_are_received_and_acknowledged_as_ranges() -> None:
+    async def test(client: Client) -> None:
+        await client.queue("jobs")
+        found = await call(client, wire.Receive("jobs", 100, 0, as_batches=True))
+        assert isinstance(found, wire.AllReceived)
+        assert (found.batches, found.topic_id, found.ranges[0].last) == (b"batches", "topic", 19)
+        assert client.queues.asked[-1] == ("batches", 100)
+        assert await call(client, wire.Receive("jobs", 100, 0)) == wire.AllReceived([])
+        refused = [(3, wire.Problem("NotInFlight", "again"))]
+        done = await call(client, wire.Acknowledge("jobs", [], [(0, 19, 1)], "topic"))
+        assert done == wire.Outcomes([], refused)
+        assert client.queues.asked[-1] == ("ranges", [(0, 19, 1)])
+        both = await call(client, wire.Acknowledge("jobs", ["x"], [(0, 19, 1)], "topic"))
+        assert isinstance(both, wire.Outcomes)
+        assert both.range_problems == refused
+        assert [problem and problem.error for problem in both.problems] == ["InvalidReceipt"]
+        assert await call(client, wire.Acknowledge("jobs", ["0-1"])) == wire.Outcomes([None])
 
     run(test)
 

@@ -105,6 +105,7 @@ class _RecordBatch:
 
     def add(self, bunch: _PendingRecords) -> None:
         done = 0
+        produce, report = self._producer.produce, bunch.report
         try:
             for topic, value, key, headers, partition, _ in bunch.records:
                 if self._count >= _MOST or self._size_bytes > _MOST_BYTES:
@@ -114,11 +115,11 @@ class _RecordBatch:
                 self._size_bytes += len(value or b"") + _OVERHEAD_BYTES
                 try:
                     if headers:
-                        self._producer.produce(topic, value, key, partition, bunch.report, headers=headers)
+                        produce(topic, value, key, partition, report, headers=headers)
                     else:
-                        self._producer.produce(topic, value, key, partition, bunch.report)
+                        produce(topic, value, key, partition, report)
                 except KafkaException as failure:
-                    bunch.report(failure.args[0], None)
+                    report(failure.args[0], None)
                 done += 1
         except BaseException:
             # It may be another's, who must not wait for ever.

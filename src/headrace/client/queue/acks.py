@@ -4,10 +4,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from headrace.client.errors import ClientError, LeaseLost, QueueFailed, Unreachable
+from headrace.client.errors import ClientError, LeaseLost, NoSuchQueue, QueueFailed, Unreachable
 from headrace.client.kafka.librdkafka import log
+from headrace.client.queue.ranges import RangeMessage, ranges_of
 from headrace.client.queue.rpc import PATIENCE_S, QueueRpc, failed
 from headrace.model import queue_wire as wire
 
@@ -18,38 +19,39 @@ _SECOND_FROM = 250
 T = TypeVar("T")
 Wanted = tuple[T, "AckResult"]
 
+_PENDING = ClientError("the broker has not answered yet")
+
 
 class AckResult:
     """The result of one acknowledgement, return or extension: a cheap future, since there is one per message."""
 
-    __slots__ = ("_answered", "_callback", "_error", "_is_done")
+    __slots__ = ("_answered", "_callback", "_error")
 
     def __init__(self, answered: threading.Condition) -> None:
         self._answered = answered
-        self._is_done = False
-        self._error: ClientError | None = None
+        self._error: ClientError | None = _PENDING
         self._callback: Callable[[AckResult], None] | None = None
 
     def done(self) -> bool:
-        return self._is_done
+        return self._error is not _PENDING
 
     def exception(self, timeout: float | None = None) -> ClientError | None:
         """The error, or None after a success. Waits for the response; `TimeoutError` if it does not come in time."""
-        if not self._is_done:
+        if self._error is _PENDING:
             with self._answered:
-                if not self._answered.wait_for(lambda: self._is_done, timeout):
+                if not self._answered.wait_for(self.done, timeout):
                     raise TimeoutError("the broker has not answered yet")
         return self._error
 
     def result(self, timeout: float | None = None) -> None:
         """Wait for the broker's response. Raises its error, such as `LeaseLost`."""
-        if (error := self.exception(timeout)) is not None:
+        if self._error is not None and (error := self.exception(timeout)) is not None:
             raise error
 
     def when_done(self, call: "Callable[[AckResult], None]") -> None:
         """Call this once when the result is known: now, or later on another thread."""
         with self._answered:
-            if not self._is_done:
+            if self._error is _PENDING:
                 self._callback = call
                 return
         call(self)
@@ -57,7 +59,6 @@ class AckResult:
     def settle(self, error: ClientError | None) -> "Callable[[AckResult], None] | None":
         """Set the result, under the lock of `answered`; the caller runs the returned callback after releasing it."""
         self._error = error
-        self._is_done = True
         return self._callback
 
 
@@ -72,7 +73,7 @@ class AckBatcher:
         self._lock = threading.Condition()
         self._answered = threading.Condition()
         # Appended to without the lock, so that a thread with many acknowledgements takes it once for all of them.
-        self._acks: deque[Wanted[str]] = deque()
+        self._acks: deque[Wanted[str | RangeMessage]] = deque()
         self._nacks: deque[Wanted[tuple[str, int | None, str]]] = deque()
         self._extensions: deque[Wanted[tuple[str, int]]] = deque()
         self._threads: list[threading.Thread] = []
@@ -85,9 +86,15 @@ class AckBatcher:
         self._give_up_at_s = float("inf")
         self._is_closed = False
 
-    def ack(self, receipt: str) -> AckResult:
-        settlement = self._add(self._acks, receipt)
-        if len(self._acks) == _SECOND_FROM:
+    def ack(self, message: str | RangeMessage) -> AckResult:
+        """Acknowledge a message: its receipt, or itself if it was received in a range."""
+        settlement = AckResult(self._answered)
+        item = message, settlement
+        waiting = self._acks
+        waiting.append(item)
+        if not self._is_awake or self._is_closed:
+            self._wake(waiting, item)
+        elif len(waiting) == _SECOND_FROM:
             self._wake_second()
         return settlement
 
@@ -208,20 +215,65 @@ class AckBatcher:
             self._in_flight -= 1
             self._lock.notify_all()
 
-    def _say_acks(self, acks: "Sequence[Wanted[str]]") -> None:
+    def _say_acks(self, acks: "Sequence[Wanted[str | RangeMessage]]") -> None:
+        """Acknowledge messages: first those that were received in ranges, of each topic that had the queue's name."""
+        single: list[Wanted[str]] = []
+        in_ranges: dict[str, list[Wanted[RangeMessage]]] = {}
+        lease, of_topic = None, list[Wanted[RangeMessage]]()
+        for item in acks:
+            message = item[0]
+            if isinstance(message, str):
+                single.append(cast("Wanted[str]", item))
+                continue
+            if message.lease is not lease:
+                lease = message.lease
+                of_topic = in_ranges.setdefault(lease.topic_id, [])
+            of_topic.append(cast("Wanted[RangeMessage]", item))
+        for topic_id, some in in_ranges.items():
+            self._say_ranges(topic_id, some)
+        if single:
+            self._say_receipts(single)
+
+    def _say_receipts(self, acks: "Sequence[Wanted[str]]") -> None:
         self._say(wire.Acknowledge(self._queue, [receipt for receipt, _ in acks]), acks, "acknowledged")
+
+    def _say_ranges(self, topic_id: str, acks: "Sequence[Wanted[RangeMessage]]") -> None:
+        call = wire.Acknowledge(self._queue, [], ranges_of([message for message, _ in acks]), topic_id)
+        try:
+            problems = self._rpc.call(call, wire.Outcomes, is_over=self._is_over).range_problems
+        except NoSuchQueue as error:
+            self._fail(acks, error, "acknowledged")
+            return
+        except QueueFailed as error:
+            log.debug("acknowledging by receipts, not by ranges: %s", error)
+            problems = None
+        except ClientError as error:
+            self._fail(acks, error, "acknowledged")
+            return
+        if problems is None:
+            # A broker that does not know ranges.
+            self._say_receipts([(message.receipt, settlement) for message, settlement in acks])
+        elif problems:
+            reasons = {offset: self._judged(failed(problem), "acknowledged") for offset, problem in problems}
+            self._tell(acks, [reasons.get(message.offset) for message, _ in acks])
+        else:
+            self._tell(acks, [None] * len(acks))
+
+    def _is_over(self) -> bool:
+        return time.monotonic() > self._give_up_at_s
+
+    def _fail(self, wanted: "Sequence[Wanted[Any]]", error: ClientError, what: str) -> None:
+        log.warning("%d messages of %s were not %s: %s", len(wanted), self._queue, what or "returned", error)
+        self._tell(wanted, [error] * len(wanted))
 
     def _say(
         self, call: wire.Extend | wire.Acknowledge | wire.GiveBack, wanted: "Sequence[Wanted[T]]", what: str
     ) -> None:
         problems: Sequence[wire.Problem | None]
         try:
-            problems = self._rpc.call(
-                call, wire.Outcomes, is_over=lambda: time.monotonic() > self._give_up_at_s
-            ).problems
+            problems = self._rpc.call(call, wire.Outcomes, is_over=self._is_over).problems
         except ClientError as error:
-            log.warning("%d messages of %s were not %s: %s", len(wanted), self._queue, what or "returned", error)
-            self._tell(wanted, [error] * len(wanted))
+            self._fail(wanted, error, what)
             return
         if len(problems) != len(wanted):
             self._tell(wanted, [ClientError("the broker's answer is not about the same messages")] * len(wanted))

@@ -15,6 +15,7 @@ from headrace.client.keywords import checks_keywords
 from headrace.client.message import CONTENT_TYPE, UNREAD, Header, PayloadReader, read_value
 from headrace.client.outgoing import Headers, Payload, ProducerRecord, encode_payload, pairs
 from headrace.client.queue.acks import AckResult
+from headrace.client.queue.ranges import RangeMessage
 from headrace.model import queued
 from headrace.model.failure_headers import failure_headers, read_reason, without_failure
 from headrace.model.queue_wire import Peeked, Received
@@ -303,7 +304,7 @@ def dead_letter_record(
 class Acknowledger(Protocol):
     """Acknowledges, returns and extends the leases of messages; see `acks.py`."""
 
-    def ack(self, receipt: str) -> AckResult: ...
+    def ack(self, message: str | RangeMessage) -> AckResult: ...
     def nack(self, receipt: str, delay_ms: int | None, reason: str) -> AckResult: ...
     def extend(self, receipt: str, visibility_ms: int) -> AckResult: ...
 
@@ -327,6 +328,7 @@ class QueueMessage(QueueMessageBody[Received]):
         found: Received,
         settling: Acknowledger,
         process: "Callable[[QueueMessage], AbstractContextManager[object]] | None" = None,
+        /,
     ) -> None:
         """`process` makes what is entered with `with message:`, beside settling it."""
         self.found = found
@@ -377,7 +379,8 @@ class QueueMessage(QueueMessageBody[Received]):
         """It is done and is not received again. Goes out at once, together with others; `result()` of what is
         returned waits until the broker has it, and `Queue.flush` and `close` do for all."""
         self.is_settled = True
-        return self._settling.ack(self.found.receipt)
+        found: Any = self.found
+        return self._settling.ack(found if type(found) is RangeMessage else found.receipt)
 
     def nack(self, delay: Seconds | None = None, reason: str = "") -> AckResult:
         """It failed, and is to be tried again after `delay`; without one, as the queue's retry policy says. The reason

@@ -3,10 +3,11 @@
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from headrace.client.queue.acks import AckBatcher
 from headrace.client.queue.message import QueueMessage
+from headrace.client.queue.ranges import messages_of
 from headrace.client.queue.rpc import QueueRpc
 from headrace.model import queue_wire as wire
 
@@ -30,6 +31,8 @@ class QueueReceiver:
         self._connection = connection
         self._rpc = rpc
         self._settler = settler
+        self._as_batches = True
+        """Whether messages may be received as ranges, which are decoded here."""
 
     def receive(self, maximum: int, wait_s: float, visibility_ms: int | None, kind: Any) -> list[QueueMessage]:
         """The messages that come within a time, as soon as there are any; `kind` is the type of their values."""
@@ -69,7 +72,19 @@ class QueueReceiver:
         process: "Callable[[QueueMessage], ProcessSpan] | None" = None,
     ) -> list[QueueMessage]:
         wait_s = max(0.0, wait_s)
-        call = wire.Receive(self._name, min(maximum, _AT_ONCE), round(wait_s * 1000), visibility_ms)
+        call = wire.Receive(
+            self._name, min(maximum, _AT_ONCE), round(wait_s * 1000), visibility_ms, as_batches=self._as_batches
+        )
         found = self._rpc.call(call, wire.AllReceived, longer_s=wait_s, patience_s=patience_s, is_over=is_over)
         name, settler = self._name, self._settler
-        return [QueueMessage(name, each, settler, process) for each in found.messages]
+        if not found.ranges:
+            return [QueueMessage(name, each, settler, process) for each in found.messages]
+        decoded, unreadable = messages_of(found)
+        if unreadable:
+            # The broker decides what becomes of records that cannot be decoded.
+            self._as_batches = False
+            for receipt in unreadable:
+                settler.nack(receipt, 0, "the record cannot be decoded")
+        # They have the same fields.
+        messages = cast(list[wire.Received], decoded)
+        return [QueueMessage(name, each, settler, process) for each in messages]

@@ -221,7 +221,9 @@ class Engine:
     def receive_ranges(self, most: int, now_ms: int, visibility_ms: int | None = None) -> list[LeaseRange]:
         """Like `receive`: the same messages in the same order, of a standard queue, as ranges. One that was never
         received costs hardly anything if its neighbours are received with it."""
-        invariant(self._inventory.groups is None, 55, "the messages of a group are received one by one")
+        invariant(
+            self._inventory.groups is None, 55, "the messages of a fifo queue are received in the order of groups"
+        )
         wanted = self._room(most, now_ms)
         if visibility_ms is None:
             visibility_ms = self._inventory.settings.visibility_timeout_ms

@@ -134,7 +134,7 @@ def message_of(record: Record, ids: MessageIds, *, is_fifo: bool, offset: int | 
     if offset is None:
         offset = at
     group = key if is_fifo else None
-    if len(headers) == 2 and headers[0][0] == queued.ID and headers[0][1] and headers[1][0] not in _OWN:
+    if len(headers) == 2 and headers[0][0] == queued.ID and headers[0][1] and headers[1][0] not in queued.OWN_HEADERS:
         # Most messages have an id and a sender.
         text_id = headers[0][1].decode("utf-8", "replace")
         return DecodedMessage._make(
@@ -144,7 +144,7 @@ def message_of(record: Record, ids: MessageIds, *, is_fifo: bool, offset: int | 
     others: list[tuple[str, bytes | None]] = []
     for header in headers:
         name, value = header
-        if name in _OWN and value is not None:
+        if name in queued.OWN_HEADERS and value is not None:
             found[name] = value
         else:
             others.append(header)
@@ -160,7 +160,7 @@ def message_of(record: Record, ids: MessageIds, *, is_fifo: bool, offset: int | 
         sent_at_ms=sent_at_ms,
         body=body or b"",
         id=text_id,
-        priority=_priority(found.get(queued.PRIORITY)),
+        priority=queued.read_priority(found.get(queued.PRIORITY)),
         due_at_ms=_time(found.get(queued.DUE)),
         expires_at_ms=_time(found.get(queued.EXPIRES)),
         key=key,
@@ -180,19 +180,8 @@ def dedupe_key(message: DecodedMessage, settings: QueueSettings) -> bytes | None
     return b"body:" + sha256(message.body).digest() if settings.dedupe_by_content else None
 
 
-_OWN = frozenset(
-    {queued.ID, queued.PRIORITY, queued.DUE, queued.EXPIRES, queued.GROUP, queued.DEDUPE, queued.ORIGIN}
-)  # fmt: skip
-
-
 def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode("utf-8", "replace")
-
-
-def _priority(value: bytes | None) -> int:
-    if value is not None and len(value) == 1 and value.isdigit():
-        return value[0] - ord("0")
-    return NORMAL_PRIORITY
 
 
 def _time(value: bytes | None) -> int | None:

@@ -6,7 +6,7 @@ older ones, which are received sooner.
 """
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from uuid import UUID
@@ -32,6 +32,8 @@ class MessageCache:
         self._used_bytes = 0
         # By the integer of the topic's id: the hash of a UUID is computed each time.
         self._messages: OrderedDict[tuple[int, int], tuple[DecodedMessage, int]] = OrderedDict()
+        self._counts: Counter[int] = Counter()
+        """How many messages of each topic there are."""
 
     def get(self, topic_id: UUID, offset: int) -> DecodedMessage | None:
         found = self._messages.get((topic_id.int, offset))
@@ -60,7 +62,8 @@ class MessageCache:
         for message in messages:
             self._put(topic_id.int, message, message.size_bytes)
         while self._used_bytes > self._limit_bytes and self._messages:
-            self._used_bytes -= self._messages.popitem(last=False)[1][1]
+            (topic, _), (_, size_bytes) = self._messages.popitem(last=False)
+            self._removed(topic, size_bytes)
 
     def drop(self, topic_id: UUID, offsets: Iterable[int]) -> None:
         """The messages are not needed any more."""
@@ -68,7 +71,18 @@ class MessageCache:
         for offset in offsets:
             found = pop((topic, offset), None)
             if found is not None:
-                self._used_bytes -= found[1]
+                self._removed(topic, found[1])
+
+    def _removed(self, topic: int, size_bytes: int) -> None:
+        self._used_bytes -= size_bytes
+        self._counts[topic] -= 1
+        if not self._counts[topic]:
+            del self._counts[topic]
+
+    def drop_range(self, topic_id: UUID, first: int, last: int) -> None:
+        """Like `drop`, for nothing if no message of the topic is cached."""
+        if topic_id.int in self._counts:
+            self.drop(topic_id, range(first, last + 1))
 
     def drop_topic(self, topic_id: UUID) -> None:
         """The messages of a topic must not be served any more."""
@@ -78,9 +92,10 @@ class MessageCache:
         key = (topic, message.offset)
         before = self._messages.pop(key, None)
         if before is not None:
-            self._used_bytes -= before[1]
+            self._removed(topic, before[1])
         self._messages[key] = message, size_bytes
         self._used_bytes += size_bytes
+        self._counts[topic] += 1
 
 
 class MessageReader:
@@ -93,6 +108,9 @@ class MessageReader:
     def drop(self, offsets: Iterable[int]) -> None:
         """The messages are not needed any more."""
         self._cache.drop(self._partition.topic_id, offsets)
+
+    def drop_range(self, first: int, last: int) -> None:
+        self._cache.drop_range(self._partition.topic_id, first, last)
 
     def cached(self, offsets: Iterable[int]) -> dict[int, DecodedMessage] | None:
         """The messages at these offsets, if all of them are cached."""

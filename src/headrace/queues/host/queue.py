@@ -12,15 +12,17 @@ from headrace.coordinator.completion import PendingResult
 from headrace.coordinator.result import Result
 from headrace.model.errors import (
     HeadraceError,
+    InvalidReceipt,
     LeaseTooLong,
     NotInFlight,
     PurgeInProgress,
     TooManyInFlight,
 )
 from headrace.model.queue_state import OWN_KEYS
-from headrace.model.queue_wire import Counts, Filter, OutgoingMessage, Peeked, Received, Sent
-from headrace.queues.api import Failures, ReceiveOptions
-from headrace.queues.engine.engine import Engine, Lease
+from headrace.model.queue_wire import AllReceived, Counts, Filter, LeasedRange, OutgoingMessage, Peeked, Received, Sent
+from headrace.queues.api import Failures, RangeAcks, RangeFailures, ReceiveOptions
+from headrace.queues.engine.engine import Engine, Lease, LeaseRange
+from headrace.queues.host.batches import batches_of, count_of, leases_of
 from headrace.queues.host.codec import DecodedMessage, check_message, peeked, received, record_of
 from headrace.queues.host.filters import MessageMatcher
 from headrace.queues.host.host import QueueHost
@@ -238,7 +240,115 @@ class HostedQueue:
             while len(self._attempts) > _ATTEMPTS_MAX:
                 del self._attempts[next(iter(self._attempts))]
 
+    # -- receiving ranges
+
+    def receive_batches(self, options: ReceiveOptions) -> Awaitable[list[Received] | AllReceived]:
+        """Like `receive`; neighbours as ranges, with the batches of the log that have them."""
+        host = self.host
+        if options.attempt_id is not None or host.settings.is_fifo:
+            return self.receive(options)
+        self._asked_ms = host.now_ms()
+        wait_ms = self._wait_ms(options)
+        if not host.has_engine or not host.engine.has_available:
+            return self._receive_ranges(options, wait_ms)
+        try:
+            ranges = self._receivers.lease_ranges_now(*self._wanted(options))
+        except TooManyInFlight:
+            if wait_ms <= 0:
+                raise
+            ranges = ()
+        if not ranges:
+            return self._receive_ranges(options, wait_ms)
+        batches = batches_of(host.partition, ranges)
+        if batches is None:
+            return self._delivered(leases_of(ranges), None)
+        received = self._received(ranges, batches)
+
+        def abandon() -> None:
+            self._receivers.undo(ranges)
+            answer.resolve(Result([]))
+
+        answer: PendingResult[list[Received] | AllReceived] = PendingResult(abandon)
+
+        def persisted(result: "Result[None]") -> None:
+            if answer.done:
+                return
+            if result.error is not None:
+                self._receivers.undo(ranges)
+                answer.resolve(Result(error=result.error))
+                return
+            self._count_ranges(ranges, len(batches))
+            answer.resolve(Result(received))
+
+        host.when_persisted(persisted)
+        return answer
+
+    async def _receive_ranges(self, options: ReceiveOptions, wait_ms: int) -> list[Received] | AllReceived:
+        host = self.host
+        await host.opened()
+        if not host.engine.has_available:
+            await host.log.caught_up()
+        ranges = await self._receivers.lease_ranges(*self._wanted(options), wait_ms)
+        if not ranges:
+            host.messages.empty_receives += 1
+            return []
+        batches = batches_of(host.partition, ranges)
+        if batches is None:
+            return await self._delivered(leases_of(ranges), None)
+        try:
+            await host.persisted()
+        except BaseException:
+            self._receivers.undo(ranges)
+            raise
+        self._count_ranges(ranges, len(batches))
+        return self._received(ranges, batches)
+
+    def _wanted(self, options: ReceiveOptions) -> tuple[int, int]:
+        return self._count_of(options), min(self._visibility_ms(options), MAX_VISIBILITY_MS)
+
+    def _received(self, ranges: Sequence[LeaseRange], batches: bytes) -> AllReceived:
+        leased = [
+            LeasedRange(first, last, attempt, first_received_ms, deadline_ms)
+            for first, last, attempt, deadline_ms, first_received_ms in ranges
+        ]
+        return AllReceived([], leased, batches, str(self.host.partition.topic_id))
+
+    def _count_ranges(self, ranges: Sequence[LeaseRange], size_bytes: int) -> None:
+        counts, count = self.host.messages, count_of(ranges)
+        counts.received += count
+        counts.redelivered += count_of([each for each in ranges if each.attempt > 1])
+        counts.last_received_ms = self.host.now_ms()
+        if (traffic := self.host.partition.traffic) is not None:
+            traffic.messages_out += count
+            traffic.bytes_out += size_bytes
+
     # -- messages in flight
+
+    def acknowledge_ranges(self, acks: RangeAcks) -> Awaitable[RangeFailures]:
+        """Like `acknowledge`, of messages that were received as ranges. The failures by offset."""
+        host = self.host
+        if acks.topic_id != str(host.partition.topic_id):
+            raise InvalidReceipt("the messages are of another queue")
+        if not host.has_engine:
+            return self._acknowledge_ranges_when_opened(acks)
+
+        def decide(engine: Engine, now_ms: int) -> RangeFailures:
+            failures: RangeFailures = []
+            for first, last, attempt in acks.ranges:
+                failures += engine.acknowledge_range(first, last, attempt, now_ms).items()
+            return failures
+
+        def finish(failures: RangeFailures) -> RangeFailures:
+            for first, last, _ in acks.ranges:
+                self.reader.drop_range(first, last)
+            host.messages.deleted += acks.count - len(failures)
+            return failures
+
+        return host.decide(decide, finish)
+
+    async def _acknowledge_ranges_when_opened(self, acks: RangeAcks) -> RangeFailures:
+        await self.host.opened()
+        return await self.acknowledge_ranges(acks)
 
     def acknowledge(self, receipts: Sequence[str], *, any_receipt: bool = False) -> Awaitable[Failures]:
         if not self.host.has_engine:

@@ -7,6 +7,7 @@ import pytest
 from headrace.client.errors import QueueFailed
 from headrace.client.queue.acks import AckResult
 from headrace.client.queue.message import NewMessage, QueueMessage, record_of, records_of
+from headrace.client.queue.ranges import RangeMessage
 from headrace.client.queue.settings import QueueOptions, check, settings_of
 from headrace.config.http_listeners import urls
 from headrace.config.queue import queue_settings
@@ -91,8 +92,8 @@ class _Said:
         settlement.settle(None)
         return settlement
 
-    def ack(self, receipt: str) -> AckResult:
-        return self._say("ack", receipt)
+    def ack(self, message: str | RangeMessage) -> AckResult:
+        return self._say("ack", message)
 
     def nack(self, receipt: str, delay_ms: int | None, reason: str) -> AckResult:
         return self._say("nack", receipt, delay_ms, reason)

@@ -6,14 +6,18 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pytest
 
 from headrace.client.errors import ClientError, LeaseLost, NoSuchQueue, QueueFailed, Unreachable
 from headrace.client.queue.acks import AckBatcher
+from headrace.client.queue.ranges import RangeMessage, messages_of
 from headrace.client.queue.rpc import QueueRpc
 from headrace.model import queue_wire as wire
+from headrace.records.builder import build_batch
+from headrace.records.reader import Record
 
 _ENOUGH_S = 30.0
 
@@ -215,6 +219,85 @@ def test_an_answer_about_other_messages_fails_the_acknowledgements(server: _Serv
     settler = AckBatcher("q", door)
     with pytest.raises(ClientError, match="not about the same messages"):
         settler.ack("a").result(_ENOUGH_S)
+    settler.close()
+
+
+TOPIC = str(UUID(int=9))
+
+
+def messages(*ranges: tuple[int, int, int]) -> list[RangeMessage]:
+    """Messages that were received as these ranges: first and last offset, and the attempt."""
+    last = max(each[1] for each in ranges)
+    log = build_batch([Record(0, 1000, None, b"%d" % offset) for offset in range(last + 1)])
+    leased = [wire.LeasedRange(first, last, attempt, 5, 6) for first, last, attempt in ranges]
+    found, unreadable = messages_of(wire.AllReceived([], leased, log, TOPIC))
+    assert unreadable == []
+    return found
+
+
+def test_neighbours_are_acknowledged_as_ranges(server: _Server, door: QueueRpc) -> None:
+    answering = threading.Event()
+
+    def answer(name: str, call: Any) -> Answer:
+        answering.wait(_ENOUGH_S)
+        return wire.Outcomes([None] * len(call.receipts), [] if call.ranges else None)
+
+    server.answer = answer
+    settler = AckBatcher("q", door)
+    first = settler.ack("receipt")
+    found = messages((0, 9, 1), (20, 29, 1), (30, 31, 2))
+    results = [settler.ack(each) for each in found if each.offset != 5]
+    answering.set()
+    for each in (first, *results):
+        each.result(_ENOUGH_S)
+    settler.close()
+    ranges = [each for _, call in server.calls for each in call.ranges]
+    assert sorted(offset for low, high, _ in ranges for offset in range(low, high + 1)) == [
+        *range(5), *range(6, 10), *range(20, 32)
+    ]  # fmt: skip
+    assert len(ranges) <= 6
+    assert {attempt for low, _, attempt in ranges if low >= 30} == {2}
+    assert {call.topic_id for _, call in server.calls if call.ranges} == {TOPIC}
+
+
+def test_one_message_of_a_range_fails_alone(server: _Server, door: QueueRpc) -> None:
+    def answer(name: str, call: Any) -> Answer:
+        mine = any(first <= 3 <= last for first, last, _ in call.ranges)
+        return wire.Outcomes([], [(3, wire.Problem("NotInFlight", "received again"))] if mine else [])
+
+    server.answer = answer
+    settler = AckBatcher("q", door)
+    results = [settler.ack(each) for each in messages((0, 9, 1))]
+    errors = [each.exception(_ENOUGH_S) for each in results]
+    assert [offset for offset, error in enumerate(errors) if error is not None] == [3]
+    assert isinstance(errors[3], LeaseLost)
+    settler.close()
+
+
+@pytest.mark.parametrize("how", ["ignored", "refused"])
+def test_a_broker_that_does_not_know_ranges_gets_receipts(server: _Server, door: QueueRpc, how: str) -> None:
+    acknowledged: list[str] = []
+
+    def answer(name: str, call: Any) -> Answer:
+        if not call.receipts and how == "refused":
+            return wire.Problem("InvalidParameterValue", "a call is about 1 to 1000 messages, and not 0")
+        acknowledged.extend(call.receipts)
+        return wire.Outcomes([None] * len(call.receipts))
+
+    server.answer = answer
+    settler = AckBatcher("q", door)
+    found = messages((0, 9, 1))
+    for each in [settler.ack(each) for each in found]:
+        each.result(_ENOUGH_S)
+    settler.close()
+    assert sorted(acknowledged) == sorted(each.receipt for each in found)
+
+
+def test_ranges_of_a_queue_that_is_gone_fail(server: _Server, door: QueueRpc) -> None:
+    server.answer = lambda name, call: wire.Problem("UnknownQueue", "there is no queue q")
+    settler = AckBatcher("q", door)
+    with pytest.raises(NoSuchQueue):
+        settler.ack(messages((0, 0, 1))[0]).result(_ENOUGH_S)
     settler.close()
 
 

@@ -14,6 +14,7 @@ from headrace.client.errors import ClientError, LeaseLost, NoSuchQueue, Reject, 
 from headrace.client.health import WorkerMonitor
 from headrace.client.queue.acks import AckResult
 from headrace.client.queue.message import QueueMessage
+from headrace.client.queue.ranges import RangeMessage
 from headrace.client.queue.worker import WorkerLoop
 from headrace.model.failure_headers import read_reason
 from headrace.model.queue_wire import Received
@@ -52,8 +53,8 @@ class _Queue:
                 self._changed.wait(0.01)
         return found
 
-    def ack(self, receipt: str) -> AckResult:
-        return self._say("ack", receipt)
+    def ack(self, message: str | RangeMessage) -> AckResult:
+        return self._say("ack", message)
 
     def nack(self, receipt: str, delay_ms: int | None, reason: str) -> AckResult:
         return self._say("nack", receipt, delay_ms, reason)
