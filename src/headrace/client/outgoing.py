@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, overload
 
 import msgspec
 
@@ -96,6 +96,29 @@ class ProducerRecord(NamedTuple):
     headers: Sequence[Header]
     partition: int | None = None
     timestamp_ms: int | None = None
+
+
+class RecordsOfBodies(Sequence[ProducerRecord]):
+    """Records without a key or headers, of one partition, that differ only in their bodies: made when they are read."""
+
+    __slots__ = ("bodies", "partition", "topic")
+
+    def __init__(self, topic: str, bodies: Sequence[bytes], partition: int) -> None:
+        self.topic = topic
+        self.bodies = bodies
+        self.partition = partition
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+    @overload
+    def __getitem__(self, at: int) -> ProducerRecord: ...
+    @overload
+    def __getitem__(self, at: slice) -> "RecordsOfBodies": ...
+    def __getitem__(self, at: int | slice) -> "ProducerRecord | RecordsOfBodies":
+        if isinstance(at, slice):
+            return RecordsOfBodies(self.topic, self.bodies[at], self.partition)
+        return ProducerRecord(self.topic, self.bodies[at], None, (), self.partition)
 
 
 def encode(outgoing: Outgoing, *, default_source: str, new_id: Callable[[], str], now: datetime) -> ProducerRecord:

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from headrace.client.errors import ClientError, DeliveryFailed, Unreachable
 from headrace.client.kafka.librdkafka import delivery_error, log, refused_delivery
-from headrace.client.outgoing import ProducerRecord
+from headrace.client.outgoing import ProducerRecord, RecordsOfBodies
 
 CONFIG = {"linger.ms": 50}
 """Longer than it takes to enqueue a batch, which `flush` then sends at once."""
@@ -105,9 +105,17 @@ class _RecordBatch:
 
     def add(self, bunch: _PendingRecords) -> None:
         done = 0
-        produce, report = self._producer.produce, bunch.report
+        produce, report, records = self._producer.produce, bunch.report, bunch.records
         try:
-            for topic, value, key, headers, partition, _ in bunch.records:
+            if isinstance(records, RecordsOfBodies) and self._has_room(records.bodies):
+                for body in records.bodies:
+                    try:
+                        produce(records.topic, body, None, records.partition, report)
+                    except KafkaException as failure:
+                        report(failure.args[0], None)
+                    done += 1
+                return
+            for topic, value, key, headers, partition, _ in records:
                 if self._count >= _MOST or self._size_bytes > _MOST_BYTES:
                     while self.send():
                         pass
@@ -126,6 +134,15 @@ class _RecordBatch:
             for _ in range(done, len(bunch.records)):
                 bunch.report(KafkaError(KafkaError._PURGE_QUEUE), None)
             raise
+
+    def _has_room(self, bodies: Sequence[bytes]) -> bool:
+        """Whether all of them fit into the batch; then they count."""
+        count = self._count + len(bodies)
+        size_bytes = self._size_bytes + sum(map(len, bodies)) + _OVERHEAD_BYTES * len(bodies)
+        if count > _MOST or size_bytes > _MOST_BYTES:
+            return False
+        self._count, self._size_bytes = count, size_bytes
+        return True
 
     def send(self) -> int:
         """Send the batch and wait for its delivery reports, interruptibly by Ctrl-C; returns how many are missing."""

@@ -97,6 +97,11 @@ class SentMessage:
         return f"SentMessage(id={self.id!r}, offset={self.offset})"
 
 
+def is_plain(message: NewMessage) -> bool:
+    """Whether it has nothing but its body."""
+    return message == NewMessage(message.body)
+
+
 def record_of(queue: str, message: NewMessage, now_s: float) -> ProducerRecord:
     """The record of a message. Raises `ValueError` for options that make no sense."""
     return next(records_of(queue, (message.body,), message, now_s))

@@ -2,15 +2,15 @@
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from itertools import groupby, repeat
+from typing import TYPE_CHECKING, Any, cast
 
-from headrace.client.outgoing import Outgoing, Payload, ProducerRecord
+from headrace.client.outgoing import Outgoing, Payload, ProducerRecord, RecordsOfBodies
 from headrace.client.queue.description import KnownQueue
-from headrace.client.queue.message import NewMessage, SentMessage, record_of, records_of
+from headrace.client.queue.message import NewMessage, SentMessage, is_plain, record_of, records_of
 
 if TYPE_CHECKING:
     from headrace.client.factory import ConnectionFactory
@@ -44,6 +44,11 @@ class QueueSender:
 
     def send_many(self, bodies: "Iterable[Payload | NewMessage]", common: NewMessage) -> list[SentMessage]:
         """Send in batches and wait until all are stored; `common` has the options of those that have none."""
+        if is_plain(common):
+            bodies = bodies if isinstance(bodies, list) else list(bodies)
+            if set(map(type, bodies)) == {bytes}:
+                self._check(common)
+                return self._sent(RecordsOfBodies(self._name, cast(list[bytes], bodies), 0))
         records: list[ProducerRecord] = []
         for kind, run in groupby(bodies, type):
             if issubclass(kind, NewMessage):
@@ -53,13 +58,17 @@ class QueueSender:
             else:
                 self._check(common)
                 records += records_of(self._name, run, common, time.time())
+        return self._sent(records)
+
+    def _sent(self, records: Sequence[ProducerRecord]) -> list[SentMessage]:
+        """Send them in batches and wait until all are stored."""
         ids = self._known.ids
         if self._sent_last is not None:
             # They keep their order.
             self._sent_last.exception()
-        return [SentMessage(ids, offset) for offset in self._send_batch(records)]
+        return list(map(SentMessage, repeat(ids), self._send_batch(records)))
 
-    def _send_batch(self, records: list[ProducerRecord]) -> list[int]:
+    def _send_batch(self, records: Sequence[ProducerRecord]) -> list[int]:
         tracing = self._connection.tracing
         if tracing is None or (tracer := tracing.active) is None or not records:
             return self._bulk.send(records)

@@ -1,5 +1,5 @@
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from headrace.client.errors import ClientError, DeliveryFailed, Unreachable
 from headrace.client.kafka.batch_producer import BatchProducer
-from headrace.client.outgoing import ProducerRecord
+from headrace.client.outgoing import ProducerRecord, RecordsOfBodies
 
 _BOUND_S = 60.0
 
@@ -63,9 +63,20 @@ def producer() -> _Producer:
     return _Producer()
 
 
-@pytest.fixture
-def bulk(producer: _Producer) -> BatchProducer:
-    return BatchProducer(lambda: producer, "localhost:9092")
+class _OfBodies(BatchProducer):
+    """Sends records as bodies that have everything else in common."""
+
+    def send(self, records: Sequence[ProducerRecord]) -> list[int]:
+        bodies = [each.value for each in records if each.value is not None]
+        made = RecordsOfBodies("q", bodies, 0)
+        assert list(made) == [each._replace(headers=()) for each in records]
+        return super().send(made)
+
+
+@pytest.fixture(params=[BatchProducer, _OfBodies])
+def bulk(producer: _Producer, request: pytest.FixtureRequest) -> BatchProducer:
+    made: BatchProducer = request.param(lambda: producer, "localhost:9092")
+    return made
 
 
 def _records(*values: bytes) -> list[ProducerRecord]:
