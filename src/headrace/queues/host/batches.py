@@ -8,7 +8,7 @@ from headrace.queues.engine.leases import GROUP_FROM
 from headrace.records.batch import ENCRYPTED, Buffer, iter_headers
 from headrace.replication.partition import Partition
 
-_READ_BYTES = 256 * 1024
+_READ_BYTES = 128 * 1024
 _MOST_BYTES = 4 * 1024 * 1024
 _MOST_OTHERS = 2
 """No more records in all than so many times those that are wanted."""

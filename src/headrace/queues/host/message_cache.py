@@ -112,6 +112,11 @@ class MessageReader:
     def drop_range(self, first: int, last: int) -> None:
         self._cache.drop_range(self._partition.topic_id, first, last)
 
+    def holds(self, offset: int) -> bool:
+        """Whether a message is cached."""
+        self._check_cipher()
+        return self._cache.get(self._partition.topic_id, offset) is not None
+
     def cached(self, offsets: Iterable[int]) -> dict[int, DecodedMessage] | None:
         """The messages at these offsets, if all of them are cached."""
         self._check_cipher()

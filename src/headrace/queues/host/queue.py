@@ -6,6 +6,7 @@ which has disconnected meanwhile are returned at once.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar, cast
 
 from headrace.config.queue import MAX_VISIBILITY_MS
 from headrace.coordinator.completion import PendingResult
@@ -28,9 +29,11 @@ from headrace.queues.host.filters import MessageMatcher
 from headrace.queues.host.host import QueueHost
 from headrace.queues.host.message_cache import MessageReader
 from headrace.queues.host.receipts import Receipt, Receipts
-from headrace.queues.host.receive import Receivers
+from headrace.queues.host.receive import Leases, Receivers
 from headrace.queues.host.send import MessageSender, SendBudget
 from headrace.records.reader import Record
+
+T = TypeVar("T")
 
 MOST_MESSAGES = 1_000
 """The most messages of one receive, or of one call to acknowledge."""
@@ -44,6 +47,8 @@ _PEEK_BYTES = 8 * 1024 * 1024
 _PEEK_PAGE = 200
 _SAME_ATTEMPT_MS = 5 * 60 * 1000
 _ATTEMPTS_MAX = 1_000
+_BATCHES_FROM = 128
+"""So many messages are sent as batches even if they are cached."""
 
 
 class HostedQueue:
@@ -100,16 +105,28 @@ class HostedQueue:
             leases = ()
         if not leases:
             return self._receive(options, wait_ms)
+        return self._begin_delivery(leases)
+
+    def _begin_delivery(self, leases: Sequence[Lease]) -> Awaitable[list[Received]]:
+        """The answer to a receive once the leases are persisted: without a coroutine if the messages are cached."""
         found = self.reader.cached(lease.offset for lease in leases)
         if found is None:
             return self._delivered(leases, None)
         messages = self._leased(leases, found)
 
+        def deliver() -> list[Received]:
+            delivered = self._bounded(messages)
+            self._count(delivered)
+            return delivered
+
+        return self._when_persisted(leases, deliver)
+
+    def _when_persisted(self, leases: Leases, deliver: Callable[[], T]) -> PendingResult[T]:
         def abandon() -> None:
             self._receivers.undo(leases)
-            answer.resolve(Result([]))
+            answer.resolve(cast("Result[T]", Result([])))
 
-        answer: PendingResult[list[Received]] = PendingResult(abandon)
+        answer: PendingResult[T] = PendingResult(abandon)
 
         def persisted(result: "Result[None]") -> None:
             if answer.done:
@@ -118,11 +135,9 @@ class HostedQueue:
                 self._receivers.undo(leases)
                 answer.resolve(Result(error=result.error))
                 return
-            delivered = self._bounded(messages)
-            self._count(delivered)
-            answer.resolve(Result(delivered))
+            answer.resolve(Result(deliver()))
 
-        host.when_persisted(persisted)
+        self.host.when_persisted(persisted)
         return answer
 
     def _wait_ms(self, options: ReceiveOptions) -> int:
@@ -259,29 +274,10 @@ class HostedQueue:
             ranges = ()
         if not ranges:
             return self._receive_ranges(options, wait_ms)
-        batches = batches_of(host.partition, ranges)
+        batches = self._batches_of(ranges)
         if batches is None:
-            return self._delivered(leases_of(ranges), None)
-        received = self._received(ranges, batches)
-
-        def abandon() -> None:
-            self._receivers.undo(ranges)
-            answer.resolve(Result([]))
-
-        answer: PendingResult[list[Received] | AllReceived] = PendingResult(abandon)
-
-        def persisted(result: "Result[None]") -> None:
-            if answer.done:
-                return
-            if result.error is not None:
-                self._receivers.undo(ranges)
-                answer.resolve(Result(error=result.error))
-                return
-            self._count_ranges(ranges, len(batches))
-            answer.resolve(Result(received))
-
-        host.when_persisted(persisted)
-        return answer
+            return self._begin_delivery(leases_of(ranges))
+        return self._when_persisted(ranges, lambda: self._received(ranges, batches))
 
     async def _receive_ranges(self, options: ReceiveOptions, wait_ms: int) -> list[Received] | AllReceived:
         host = self.host
@@ -292,7 +288,7 @@ class HostedQueue:
         if not ranges:
             host.messages.empty_receives += 1
             return []
-        batches = batches_of(host.partition, ranges)
+        batches = self._batches_of(ranges)
         if batches is None:
             return await self._delivered(leases_of(ranges), None)
         try:
@@ -300,8 +296,13 @@ class HostedQueue:
         except BaseException:
             self._receivers.undo(ranges)
             raise
-        self._count_ranges(ranges, len(batches))
         return self._received(ranges, batches)
+
+    def _batches_of(self, ranges: Sequence[LeaseRange]) -> bytes | None:
+        """The batches that have these messages; None for single messages: some that are cached, or far apart."""
+        if count_of(ranges) < _BATCHES_FROM and self.reader.holds(ranges[0].first):
+            return None
+        return batches_of(self.host.partition, ranges)
 
     def _wanted(self, options: ReceiveOptions) -> tuple[int, int]:
         return self._count_of(options), min(self._visibility_ms(options), MAX_VISIBILITY_MS)
@@ -311,6 +312,7 @@ class HostedQueue:
             LeasedRange(first, last, attempt, first_received_ms, deadline_ms)
             for first, last, attempt, deadline_ms, first_received_ms in ranges
         ]
+        self._count_ranges(ranges, len(batches))
         return AllReceived([], leased, batches, str(self.host.partition.topic_id))
 
     def _count_ranges(self, ranges: Sequence[LeaseRange], size_bytes: int) -> None:
