@@ -80,7 +80,8 @@ class QuickFetches:
 
     def handle(self, frame: bytes, peer: Peer, services: Services) -> bool:
         """Answer a request; False if the handler has to."""
-        if self._answers.slots or peer.is_follower or peer.delivered:
+        # What a client reads in order from the disk is read ahead, of which the handler takes care.
+        if self._answers.slots or peer.is_follower or peer.delivered or peer.ordered_reads:
             return False
         variables = None
         for known in self._known:

@@ -17,6 +17,7 @@ import headrace.kafka.handlers  # noqa: F401  (registers the handlers)
 from headrace.config.topic import TopicSettings
 from headrace.kafka.cold_reads import ColdReads
 from headrace.kafka.fetch_sessions import FetchSessions
+from headrace.kafka.ordered_reads import OrderedReader, OrderedReads
 from headrace.kafka.request_meter import KafkaRequestMeter
 from headrace.model.ids import BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName, TopicPartition
 from headrace.model.image import BrokerInfo, ClusterImage, Endpoint, PartitionState, TopicImage
@@ -67,13 +68,15 @@ class Served:
             for index in range(PARTITIONS):
                 self._open(name, topic_id, PartitionIndex(index))
         self.meter = KafkaRequestMeter()
+        cold_reads = ColdReads(ThreadPoolExecutor(1), 1)
         self.services: Any = SimpleNamespace(
             security=Security(),
             clock=self.clock,
             partitions=self.table,
             fetch_sessions=FetchSessions(10, count(1).__next__),
             settings=SimpleNamespace(fetch_max_bytes=1 << 20, broker_rack=""),
-            cold_reads=ColdReads(ThreadPoolExecutor(1), 1),
+            cold_reads=cold_reads,
+            ordered_reads=OrderedReads(cold_reads),
             metadata=SimpleNamespace(image=self.image, broker_id=ONE),
             meter=self.meter,
             quotas=BrokerQuotas(),
@@ -325,6 +328,18 @@ def test_what_is_not_in_the_page_cache_is_left_to_the_handler(monkeypatch: pytes
         expected = await broker.ask(PLAIN.encode())
         monkeypatch.setattr(ModelFile, "read_cached", lambda *_: None)
         monkeypatch.setattr(ModelFile, "is_cached", lambda *_: False)
+        assert await broker.ask(PLAIN.encode()) == expected
+        assert broker.quick == 2
+
+    asyncio.run(run())
+
+
+def test_a_client_that_reads_old_data_in_order_is_left_to_the_handler() -> None:
+    async def run() -> None:
+        broker = await served()
+        expected = await broker.ask(PLAIN.encode())
+        other = broker.partitions[TopicName("prices"), 1]
+        broker.peer.ordered_reads = {other: OrderedReader(broker.peer, other)}
         assert await broker.ask(PLAIN.encode()) == expected
         assert broker.quick == 2
 
