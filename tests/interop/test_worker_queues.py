@@ -57,6 +57,21 @@ def test_new_queues_are_led_with_their_state_and_work_at_one_address(tmp_path: P
             sqs(url, "DeleteMessage", QueueUrl=queue_url, ReceiptHandle=message["ReceiptHandle"])
 
 
+@pytest.mark.timeout(300)
+def test_the_state_of_queues_gets_a_replica_on_a_second_machine(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path, brokers=WORKERS, racks=["machine"]) as cluster:
+        url = sqs(cluster.brokers[1].http_url, "CreateQueue", QueueName="work")["QueueUrl"]
+        sqs(cluster.brokers[1].http_url, "SendMessage", QueueUrl=url, MessageBody="kept")
+        cluster.add_broker(3, rack="other")
+        cluster.add_broker(4, rack="other")
+        with Cluster(cluster.bootstrap) as wire:
+            until(lambda: all(len(state.isr) == 2 for state in wire.metadata()[QUEUE_STATE_TOPIC].partitions))
+            states = wire.metadata()[QUEUE_STATE_TOPIC].partitions
+        assert all(len({1, 2}.intersection(state.replicas)) == 1 for state in states)
+        (message,) = sqs(cluster.brokers[4].http_url, "ReceiveMessage", QueueUrl=url, WaitTimeSeconds=20)["Messages"]
+        assert message["Body"] == "kept"
+
+
 def apart(topics: Mapping[str, Topic]) -> set[str]:
     """The queues that another broker leads than their state."""
     states = topics[QUEUE_STATE_TOPIC].partitions

@@ -26,7 +26,7 @@ Internal topics are grown to their replication factor the same way: they may hav
 had joined. The workers of one machine count as one broker.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from headrace.cluster import placement, reassignment, topics
@@ -69,8 +69,15 @@ class Changes:
         return bool(self.partitions or self.brokers or self.removed_brokers)
 
 
-def decide(image: ClusterImage, event: Event, factors: Mapping[TopicName, int] | None = None) -> Changes:
-    """The changes to write. `factors`: replication factors to grow topics to, as far as there are brokers."""
+def decide(
+    image: ClusterImage,
+    event: Event,
+    factors: Mapping[TopicName, int] | None = None,
+    *,
+    on_any_brokers: Collection[TopicName] = (),
+) -> Changes:
+    """The changes to write. `factors`: replication factors to grow topics to, as far as there are machines; those of
+    `on_any_brokers` as far as there are brokers."""
     starting = frozenset(
         broker.broker_id
         for broker in image.brokers.values()
@@ -91,7 +98,8 @@ def decide(image: ClusterImage, event: Event, factors: Mapping[TopicName, int] |
         changed |= _drain_moves(image, draining, changed)
     for name, factor in (factors or {}).items():
         if name in image.topics:
-            changed |= _growth_moves(image, image.topics[name], factor, changed)
+            machines = {} if name in on_any_brokers else topics.machines(image)
+            changed |= _growth_moves(image, image.topics[name], factor, machines, changed)
     refused = _sole_copies(image, changed, {broker for broker in starting if _has_lost_data(image, broker)})
     outdated = tuple(sorted(broker for broker in starting if _is_outdated(image, broker)))
     return Changes(
@@ -250,11 +258,15 @@ def _replacement(
 
 
 def _growth_moves(
-    image: ClusterImage, topic: TopicImage, factor: int, changed: Mapping[PartitionKey, PartitionState]
+    image: ClusterImage,
+    topic: TopicImage,
+    factor: int,
+    machines: placement.Machines,
+    changed: Mapping[PartitionKey, PartitionState],
 ) -> dict[PartitionKey, PartitionState]:
     """The next reassignments that raise a topic's replication factor, up to `MOVES_AT_ONCE` at a time."""
     in_progress = sum(state.is_reassigning for state in topic.partitions)
-    racks, machines = topics.placement_candidates(image), topics.machines(image)
+    racks = topics.placement_candidates(image)
     short = {
         index: others
         for index, state in enumerate(topic.partitions)

@@ -177,8 +177,9 @@ class ControllerLoop:
         assert self._fence is not None
         pending, self._pending = self._pending, _Pending()
         try:
-            factors = topics.internal_replication_factors(self._metadata.settings)
-            changes = decide(self._metadata.image, pending.event(), factors)
+            settings = self._metadata.settings
+            factors, given = topics.internal_replication_factors(settings), topics.with_given_factors(settings)
+            changes = decide(self._metadata.image, pending.event(), factors, on_any_brokers=given)
             admissions = [(self._admission(broker), broker) for broker in changes.brokers]
             self._log_refused(changes)
             if changes.partitions:

@@ -92,10 +92,16 @@ def internal_replication_factors(settings: BrokerSettings) -> dict[TopicName, in
     return factors
 
 
+def with_given_factors(settings: BrokerSettings) -> frozenset[TopicName]:
+    """The internal topics whose replication factor was set: it counts brokers, also those on one machine."""
+    return frozenset(topic for topic, factor in INTERNAL_REPLICAS.items() if factor in settings.given)
+
+
 def initial_replication_factor(image: ClusterImage, settings: BrokerSettings, topic: TopicName) -> int:
     """What an internal topic is created with: its replication factor, capped at the number of brokers, of which the
-    workers of one machine count as one. The controller raises it when brokers join."""
-    return min(internal_replication_factors(settings)[topic], max(1, machine_count(image)))
+    workers of one machine count as one unless it was set. The controller raises it when brokers join."""
+    most = len(_members(image)) if topic in with_given_factors(settings) else machine_count(image)
+    return min(internal_replication_factors(settings)[topic], max(1, most))
 
 
 def place(image: ClusterImage, topic: TopicName, count: int, replication_factor: int) -> Assignment:

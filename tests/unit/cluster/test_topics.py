@@ -12,6 +12,7 @@ from headrace.cluster.topics import (
     initial_replication_factor,
     internal_replication_factors,
     place,
+    with_given_factors,
 )
 from headrace.config.broker import broker_settings
 from headrace.model.ids import BrokerId, LeaderEpoch, TopicId, TopicName
@@ -68,8 +69,13 @@ def test_each_internal_topic_has_a_number_of_replicas_and_no_more_than_there_are
 
     assert created(a_cluster(*[("a", None)] * 4)) == {3, 4}
     assert created(a_cluster(("a", None))) == {1}
-    assert created(a_cluster(*[("a", "a")] * 4)) == {1}
-    assert created(a_cluster(*[("a", "zone")] * 2, *[("b", "zone")] * 2)) == {2}
+    workers = a_cluster(*[("a", "a")] * 4)
+    assert {initial_replication_factor(workers, broker_settings({}), topic) for topic in INTERNAL_REPLICAS} == {1}
+    # One that was set counts brokers.
+    assert initial_replication_factor(workers, settings, OFFSETS_TOPIC) == 4
+    assert created(workers) == {1, 4}
+    two = a_cluster(*[("a", "zone")] * 2, *[("b", "zone")] * 2)
+    assert initial_replication_factor(two, settings, QUEUE_STATE_TOPIC) == 2
 
 
 @pytest.mark.parametrize(
@@ -100,6 +106,18 @@ def test_an_internal_topic_grows_onto_other_machines(
     hosts = [brokers[broker] for broker in move.replicas]
     assert len(move.adding) == expected
     assert brokers[0][1] is None or len(set(hosts)) == len(hosts)
+
+
+def test_a_factor_that_was_set_grows_on_one_machine() -> None:
+    image = a_cluster(("a", "a"), ("a", "a"), ("a", "a"))
+    held = (BrokerId(1),)
+    topic = TopicImage(OFFSETS_TOPIC, TopicId(UUID(int=1)), (PartitionState(held[0], LeaderEpoch(0), held, held),))
+    image = replace(image, topics={topic.name: topic}, topic_names={topic.topic_id: topic.name})
+    given = with_given_factors(broker_settings({"offsets.topic.replication.factor": "2"}))
+    assert given == {OFFSETS_TOPIC}
+    (move,) = decide(image, Event(), {OFFSETS_TOPIC: 2}, on_any_brokers=given).partitions.values()
+    assert len(move.adding) == 1
+    assert not decide(image, Event(), {OFFSETS_TOPIC: 2}).partitions
 
 
 def test_replicas_of_one_rack_are_on_different_machines() -> None:
