@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, Producer
 from headrace import Client
 from tests.interop import batches, raw_client, share_members
 from tests.interop.classic_members import Member
-from tests.interop.share_members import ACCEPT, acquired, configure, until_acquired
+from tests.interop.share_members import ACCEPT, acquired, configure, unset, until_acquired
 
 GROUP_TOPICS = 20
 """The topics that one group consumes."""
@@ -96,6 +96,7 @@ class Churn:
             assert member.beat(-1).error_code == raw_client.Error.none
         finally:
             member.close()
+        unset(connection, group, "share.auto.offset.reset")
         return group
 
     def _use_sdk(self) -> None:

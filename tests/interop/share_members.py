@@ -99,7 +99,16 @@ def until_acquired(member: Member, **fields: Any) -> Any:
 
 
 def configure(connection: Connection, group: str, name: str, value: str) -> Error:
-    configs = [{"name": name, "config_operation": 0, "value": value}]
+    return _alter(connection, group, {"name": name, "config_operation": 0, "value": value})
+
+
+def unset(connection: Connection, group: str, name: str) -> Error:
+    """Delete a setting of a group, which stays when the group is deleted."""
+    return _alter(connection, group, {"name": name, "config_operation": 1, "value": None})
+
+
+def _alter(connection: Connection, group: str, config: dict[str, Any]) -> Error:
+    configs = [config]
     resource = {"resource_type": GROUP_RESOURCE, "resource_name": group, "configs": configs}
     code: Error = connection.call(raw_client.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource]).responses[0].error_code
     return code

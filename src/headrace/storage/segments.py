@@ -122,6 +122,6 @@ class SegmentList:
         ends[offset] = (segment, position)
 
     def forget_positions(self) -> None:
-        """Drop all positions, because the active segment was truncated."""
-        self.positions = {}
-        self.slice_ends = {}
+        """Drop all positions, because the active segment was truncated, or the log is idle."""
+        if self.positions or self.slice_ends:
+            self.positions, self.slice_ends = {}, {}

@@ -209,7 +209,8 @@ class LogState:
         """Update `summary`; None unless all of the log is flushed, committed and whole. True if files were looked at.
 
         Committed, because its producer snapshot does not record which markers might still be lost. Writes the last page
-        of the indexes to their files, and costs nothing if the log has not changed.
+        of the indexes to their files, and costs nothing if the log has not changed: then it is idle, and the positions
+        of its batches are dropped.
         """
         segments, end, known = self.segments, self.end_offset, self.summary
         active = segments.active
@@ -218,6 +219,8 @@ class LogState:
             and (known.end_offset, known.size) == (end, active.size)
             and segments.all is self._summarized
         ):
+            # Up to a MB for each of thousands of idle logs: readers find the few that they ask for by the index.
+            segments.forget_positions()
             return False
         self.summary = None
         is_settled = self.flushed_offset == end <= self.high_watermark and not segments.unsynced

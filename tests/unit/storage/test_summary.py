@@ -398,3 +398,16 @@ def test_on_a_real_disk(tmp_path: Path) -> None:
     last = again.reopen()
     assert last.log.summary is None
     assert values(last) == [*VALUES, b"next"]
+
+
+def test_an_idle_log_drops_the_positions_of_its_batches() -> None:
+    bench = idle_log()
+    segments = bench.log._state.segments
+    assert segments.positions, "the summary was taken after a change"
+    bench.log.summarize()
+    assert not segments.positions
+    assert values(bench) == VALUES
+    bench.append(b"more")
+    assert len(segments.positions) == 1
+    assert values(bench) == [*VALUES, b"more"]
+    assert [record.value for record in bench.records(len(VALUES) - 1, 1)] == [VALUES[-1], b"more"]
