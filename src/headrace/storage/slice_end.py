@@ -6,15 +6,18 @@ They are read only if they are in the page cache. Otherwise the slice ends at th
 to be read from the disk anyway is then read by a worker thread.
 """
 
+from struct import Struct
 from typing import NamedTuple
 
-from headrace.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, read_header
+from headrace.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC
 from headrace.runtime.disk import Buffer
 from headrace.storage.segment import Segment
 
 _READ_BYTES = 4096 + HEADER_SIZE
 """The headers between two entries of the index, by the default of its interval."""
 _READS_MAX = 16
+_HEADER = Struct(">qi4xb6xi")
+"""Of a batch: base offset, length, magic, last offset delta."""
 _NOT_KNOWN = -1
 
 
@@ -33,9 +36,13 @@ def end_of_whole_batches(segment: Segment, position: int, limit: int, first_size
     entry = segment.offsets.floor_of_value(limit)
     if entry is not None and entry.value > position:
         data = file.read_cached(entry.value, min(_READ_BYTES, segment.size - entry.value))
-        if data is not None and _is_at(data, segment.base_offset + entry.key):
-            return _walk(segment, entry.value, limit, data)
-        first_size = first_size or _size_at(file.read(position, HEADER_SIZE))
+        if data is not None:
+            base_offset, size, last_delta = _peek(data, 0)
+            if size and base_offset + last_delta == segment.base_offset + entry.key:
+                if entry.value + size > limit:
+                    return SliceEnd(entry.value, base_offset)
+                return _walk(segment, entry.value, limit, data)
+        first_size = first_size or _peek(file.read(position, HEADER_SIZE), 0)[1]
         if data is None and first_size and entry.value >= position + first_size:
             return SliceEnd(entry.value)
     return _walk(segment, position, limit, file.read(position, min(_READ_BYTES, segment.size - position)))
@@ -46,11 +53,11 @@ def _walk(segment: Segment, position: int, limit: int, data: Buffer) -> SliceEnd
     file, at, left = segment.reader(), 0, _READS_MAX
     while True:
         while len(data) - at >= HEADER_SIZE:
-            size = _size_at(data, at)
+            base_offset, size, _ = _peek(data, at)
             if not size:
                 return SliceEnd(position)
             if position + size > limit:
-                return SliceEnd(position, read_header(data, at).base_offset)
+                return SliceEnd(position, base_offset)
             position += size
             at += size
         left -= 1
@@ -60,15 +67,10 @@ def _walk(segment: Segment, position: int, limit: int, data: Buffer) -> SliceEnd
         data, at = found, 0
 
 
-def _is_at(data: Buffer, last_offset: int) -> bool:
-    """Whether `data` begins with the batch that ends with this offset, as the index has it."""
-    return _size_at(data) > 0 and read_header(data).last_offset == last_offset
-
-
-def _size_at(data: Buffer, at: int = 0) -> int:
-    """The size of the batch in `data`; 0 if there is none."""
+def _peek(data: Buffer, at: int) -> tuple[int, int, int]:
+    """Base offset, size and last offset delta of the batch in `data`; its size is 0 if there is none."""
     if len(data) - at < HEADER_SIZE:
-        return 0
-    header = read_header(data, at)
-    size = header.length + LOG_OVERHEAD
-    return size if header.magic == MAGIC and size >= HEADER_SIZE else 0
+        return -1, 0, 0
+    base_offset, length, magic, last_delta = _HEADER.unpack_from(data, at)
+    size = length + LOG_OVERHEAD
+    return base_offset, size if magic == MAGIC and size >= HEADER_SIZE else 0, last_delta
