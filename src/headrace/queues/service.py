@@ -17,7 +17,7 @@ import msgspec
 from headrace.cluster.metadata import Metadata
 from headrace.config.queue import QueueSettings
 from headrace.coordinator.timers import TimerLoop
-from headrace.model.errors import HeadraceError, InvalidMessage, NotLeader, UnknownMove, UnknownQueue
+from headrace.model.errors import HeadraceError, InvalidMessage, NotLeader, QueueElsewhere, UnknownMove, UnknownQueue
 from headrace.model.image import ClusterImage, TopicImage
 from headrace.model.queue_state import StateChangesPage, StatePosition
 from headrace.model.queue_wire import AllReceived, Counts, Filter, Move, OutgoingMessage, Peeked, Received, Sent
@@ -336,6 +336,8 @@ class QueueService:
     async def _perform(self, call: AnyQueueCall) -> Any:
         try:
             topic = self.catalog.topic(call.queue)
+        except QueueElsewhere:
+            raise
         except UnknownQueue as error:
             # The caller knows it, from an image that this broker may not have yet. If the queue was deleted, the caller
             # finds that out by itself when it tries again.

@@ -13,6 +13,7 @@ from headrace.model.errors import (
     InvalidReceipt,
     NotLeader,
     PeerUnavailable,
+    QueueElsewhere,
     QueueUnavailable,
     StaleQueueLeader,
     UnknownMove,
@@ -229,5 +230,20 @@ def test_a_call_for_a_queue_that_this_broker_does_not_know_yet_is_to_be_tried_ag
         answer = await broker.queues.serve(encode_call(remote.CountCall("of-tomorrow")))
         with pytest.raises(NotLeader, match="of-tomorrow, or not yet"):
             read_answer(answer, Counts)
+
+    broker.run(run())
+
+
+def test_a_call_for_a_queue_whose_home_is_another_cluster_is_refused_at_once(
+    broker: QueueBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def moved(name: str) -> None:
+        raise QueueElsewhere(f"there is no queue {name} here: its home is another cluster")
+
+    monkeypatch.setattr(broker.queues.catalog, "topic", moved)
+
+    async def run() -> None:
+        with pytest.raises(QueueElsewhere):
+            read_answer(await broker.queues.serve(encode_call(remote.CountCall("moved"))), Counts)
 
     broker.run(run())
