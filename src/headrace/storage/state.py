@@ -38,6 +38,7 @@ class LogState:
     """See the module."""
 
     __slots__ = (
+        "_last_end",
         "_summarized",
         "aborted",
         "cipher",
@@ -98,6 +99,8 @@ class LogState:
         self.is_closed = False
         self.summary: LogSummary | None = loaded.summary
         """The summary as of the last `summarize`, if everything was flushed and committed then."""
+        self._last_end = -1
+        """The end of the log when `summarize` was called last."""
         self._summarized = self.segments.all
         self.segments.active.next_offset = self.end_offset
         self.limits = RollLimits(settings, clock, self.segments.active)
@@ -209,18 +212,20 @@ class LogState:
         """Update `summary`; None unless all of the log is flushed, committed and whole. True if files were looked at.
 
         Committed, because its producer snapshot does not record which markers might still be lost. Writes the last page
-        of the indexes to their files, and costs nothing if the log has not changed: then it is idle, and the positions
-        of its batches are dropped.
+        of the indexes to their files, and costs nothing if the log has not changed since: then it is idle, and the
+        positions of its batches are dropped.
         """
         segments, end, known = self.segments, self.end_offset, self.summary
         active = segments.active
+        if end == self._last_end:
+            # Up to a MB for each of thousands of idle logs: readers find the few that they ask for by the index.
+            segments.forget_positions()
+        self._last_end = end
         if (
             known is not None
             and (known.end_offset, known.size) == (end, active.size)
             and segments.all is self._summarized
         ):
-            # Up to a MB for each of thousands of idle logs: readers find the few that they ask for by the index.
-            segments.forget_positions()
             return False
         self.summary = None
         is_settled = self.flushed_offset == end <= self.high_watermark and not segments.unsynced

@@ -400,14 +400,19 @@ def test_on_a_real_disk(tmp_path: Path) -> None:
     assert values(last) == [*VALUES, b"next"]
 
 
-def test_an_idle_log_drops_the_positions_of_its_batches() -> None:
+@pytest.mark.parametrize("is_flushed", [True, False])
+def test_an_idle_log_drops_the_positions_of_its_batches(*, is_flushed: bool) -> None:
     bench = idle_log()
+    bench.append(b"last")
+    if is_flushed:
+        bench.flush()
+    bench.log.summarize()
     segments = bench.log._state.segments
-    assert segments.positions, "the summary was taken after a change"
+    assert segments.positions, "it was written to since it was looked at before"
     bench.log.summarize()
     assert not segments.positions
-    assert values(bench) == VALUES
+    assert values(bench) == [*VALUES, b"last"]
     bench.append(b"more")
     assert len(segments.positions) == 1
-    assert values(bench) == [*VALUES, b"more"]
-    assert [record.value for record in bench.records(len(VALUES) - 1, 1)] == [VALUES[-1], b"more"]
+    assert values(bench) == [*VALUES, b"last", b"more"]
+    assert [record.value for record in bench.records(len(VALUES), 1)] == [b"last", b"more"]
