@@ -8,7 +8,7 @@ from headrace.model.invariants import invariant
 from headrace.records.batch import BatchHeader
 from headrace.storage.segment import Segment
 
-POSITIONS_MAX = 8192
+POSITIONS_MAX = 2048
 _SLICE_ENDS_MAX = 64
 
 
