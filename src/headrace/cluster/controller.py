@@ -282,7 +282,8 @@ def _growth_moves(
             continue
         partition = TopicPartition(topic.name, PartitionIndex(index))
         possible = len(state.replicas) + len({machines.get(broker, broker) for broker in others})
-        wanted = placement.grown(others, partition, state.replicas, min(factor, possible), load, machines)
+        used = {broker: image.brokers[broker].rack for broker in state.replicas if broker in image.brokers}
+        wanted = placement.grown(used | others, partition, state.replicas, min(factor, possible), load, machines)
         move = reassignment.begun(state, wanted)
         if move is not state:
             moves[key] = move

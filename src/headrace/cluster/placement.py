@@ -149,10 +149,14 @@ def grown(
 
 
 def even_out(
-    racks: Racks, placed: Mapping[TopicPartition, Replicas], *, keeps_leaders: bool = False
+    racks: Racks,
+    placed: Mapping[TopicPartition, Replicas],
+    *,
+    keeps_leaders: bool = False,
+    others: Mapping[BrokerId, int] | None = None,
 ) -> dict[TopicPartition, Replicas]:
     """The partitions that need other replicas, or another replica order, to balance the brokers. With `keeps_leaders`
-    the first replicas stay.
+    the first replicas stay. `others` are the numbers of other replicas on the brokers, which stay as well.
 
     A broker below its share gets the partitions for which its score is highest, from brokers above theirs, and only
     where that does not reduce the number of racks. No replica moves between brokers that have their share. Preferred
@@ -160,6 +164,7 @@ def even_out(
     """
     now = dict(placed)
     load = Counter(broker for replicas in now.values() for broker in replicas)
+    load.update(others or {})
     share = sum(load[broker] for broker in racks) // len(racks) if racks else 0
     for receiver in sorted(racks, key=lambda broker: (load[broker], broker)):
         if load[receiver] >= share:

@@ -129,3 +129,13 @@ def test_replicas_of_one_rack_are_on_different_machines() -> None:
 def test_leaders_of_an_internal_topic_are_spread_over_the_workers() -> None:
     leaders = Counter(replicas[0] for replicas in place(a_cluster(*[("a", "a")] * 4), QUEUE_STATE_TOPIC, 16, 1))
     assert leaders == dict.fromkeys(range(4), 4)
+
+
+def test_internal_topics_grow_onto_other_racks() -> None:
+    image = a_cluster(("h0", "east"), ("h1", "east"), ("h2", "west"))
+    state = PartitionState(BrokerId(0), LeaderEpoch(0), (BrokerId(0),), (BrokerId(0),))
+    topic = TopicImage(QUEUE_STATE_TOPIC, TopicId(UUID(int=1)), (state,) * 8)
+    image = replace(image, topics={topic.name: topic}, topic_names={topic.topic_id: topic.name})
+    moves = decide(image, Event(), {QUEUE_STATE_TOPIC: 2}).partitions
+    assert moves
+    assert {move.replicas for move in moves.values()} == {(0, 2)}

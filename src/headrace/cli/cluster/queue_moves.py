@@ -54,7 +54,7 @@ def balanced_with_state(
     others = [
         partition for partition in placed if partition.topic not in queues and partition.topic != QUEUE_STATE_TOPIC
     ]
-    now = {**placed, **even_out(racks, of(states)), **even_out(racks, of(others))}
+    now = {**placed, **even_out(racks, of(states))}
     load = Counter(broker for replicas in now.values() for broker in replicas)
     for partition, leader in sorted(state_leaders(now, queues, state_count).items()):
         if leader in racks:
@@ -63,6 +63,9 @@ def balanced_with_state(
             load.update(after)
             now[partition] = after
     now |= even_out(racks, {each: now[each] for each in placed if each.topic in queues}, keeps_leaders=True)
+    # Other topics may be led anywhere: they go where queues and states are few.
+    bound = Counter(broker for partition in now.keys() - set(others) for broker in now[partition])
+    now |= even_out(racks, of(others), others=bound)
     return {partition: replicas for partition, replicas in now.items() if replicas != placed[partition]}
 
 
