@@ -89,8 +89,8 @@ class HttpServerConnection(asyncio.Protocol):
         self._head_since_s = 0.0
         self._piece_bytes = 0
         """The size of the piece that is being parsed."""
-        self._head_bytes = 0
-        """The size of the pieces of a head after its first one."""
+        self._begun_bytes = self._head_bytes = 0
+        """The size of the piece in which a head began, and of those after it."""
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._expects_continue = False
@@ -158,6 +158,7 @@ class HttpServerConnection(asyncio.Protocol):
             except HttpParserUpgrade as upgrade:
                 # The parser takes the body for another protocol's: it reads the request again, without the offer.
                 data = self._head_without_upgrade() + data[upgrade.args[0] :]
+                self._piece_bytes = len(data)
                 self._parser = HttpRequestParser(self)
 
     def _head_without_upgrade(self) -> bytes:
@@ -184,7 +185,7 @@ class HttpServerConnection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         self._reading = _Reading.HEAD
         self._head_since_s = self._received_s
-        self._head_bytes = 0
+        self._begun_bytes, self._head_bytes = self._piece_bytes, 0
         self._url = b""
         self._headers = []
         self._expects_continue = False
@@ -204,7 +205,7 @@ class HttpServerConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         if self._parser.should_upgrade():
             return
-        if self._piece_bytes + self._head_bytes > MAX_HEAD_BYTES:
+        if self._begun_bytes + self._head_bytes > MAX_HEAD_BYTES:
             # Perhaps: there may be more than the head in it.
             head_bytes = len(self._url) + sum(map(len, chain.from_iterable(self._headers)))
             if head_bytes > MAX_HEAD_BYTES:

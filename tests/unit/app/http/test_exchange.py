@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Router
 
+from headrace.app.http.connection import HttpServerConnection, HttpServerState
 from headrace.app.http.server import HttpServer
 from headrace.config.broker import broker_settings
 from tests.unit.app.http.serving import ANY_PORT, HELLO, WAIT_S, hello, run, serving, until_closed
@@ -220,6 +221,43 @@ def test_what_is_no_request_is_refused(sent: bytes) -> None:
             writer.write(sent)
             assert b"400 Bad Request" in await until_closed(reader)
             writer.close()
+
+    run(body)
+
+
+class Pieces(asyncio.Transport):
+    """A transport of a connection that is given each piece as the test wishes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def close(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None: ...
+
+
+@pytest.mark.parametrize("offer", [b"", b"connection: upgrade\r\nupgrade: h2c\r\n"])
+@pytest.mark.parametrize("first", [30_000, 200_000])
+def test_a_head_has_a_bound_however_it_arrives(first: int, offer: bytes) -> None:
+    async def refuse_to_be_asked(*_: Any) -> None:
+        raise AssertionError
+
+    async def body() -> None:
+        connection = HttpServerConnection(HttpServerState(refuse_to_be_asked, 100))
+        connection.connection_made(transport := Pieces())
+        head = b"GET / HTTP/1.1\r\nhost: a\r\n" + offer + b"x: " + b"a" * 200_000 + b"\r\n\r\n"
+        for piece in (head[:first], head[first:-4], head[-4:]):
+            connection.data_received(piece)
+        assert transport.written.startswith(b"HTTP/1.1 400 ")
 
     run(body)
 
