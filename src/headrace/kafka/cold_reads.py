@@ -77,6 +77,10 @@ class ColdReads:
         """Whether more may be read than consumers wait for. Called in any thread."""
         return self._between_syncs is None or self._between_syncs.is_quiet
 
+    def may_read_ahead(self) -> bool:
+        """Whether to go on with what no consumer waits for. Called in any thread."""
+        return not self._waiting and self.is_disk_quiet()
+
     def give_way(self) -> int:
         """Wait for the end of the syncs in progress, but not for long; returns how many bytes to read then.
 

@@ -175,7 +175,7 @@ class Fetch:
             item = self._look_at(key, wanted, left_bytes, at_least_one=is_first)
             found.append(item)
             if item.slice is not None:
-                left_bytes = max(0, left_bytes - item.slice.length)
+                left_bytes = max(0, left_bytes - item.slice.takes_bytes)
                 is_first = False
         return found
 
@@ -226,7 +226,10 @@ class Fetch:
             if item.part.error_code or item.part.diverging is not None or item.part.preferred_replica >= 0:
                 return True
             if item.slice is not None:
-                total += item.slice.length
+                if item.slice.is_closed:
+                    # What the next segment has comes with another fetch, however long this one waits.
+                    return True
+                total += item.slice.takes_bytes
         return total >= self._min_bytes
 
     # -- reading

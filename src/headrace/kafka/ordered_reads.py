@@ -172,7 +172,7 @@ class OrderedReads:
 
         def work() -> ReadTo:
             file.drop_before(drop_before)
-            return file.read_on(begin, end, self._reads.is_disk_quiet)
+            return file.read_on(begin, end, self._reads.may_read_ahead)
 
         def done(read: asyncio.Future[ReadTo]) -> None:
             reader.read = None

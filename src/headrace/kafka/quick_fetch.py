@@ -26,7 +26,7 @@ from headrace.model.errors import HeadraceError
 from headrace.observe.request_mark import thread_mark
 from headrace.protocol.codec import RequestHeader
 from headrace.protocol.fast import FETCH_TOPIC_IDS_FROM, FetchedPartition, TopicKey
-from headrace.protocol.fetch_pattern import FetchPattern, PatternPartition, fetch_pattern_of
+from headrace.protocol.fetch_pattern import NO_EPOCH, FetchPattern, PatternPartition, fetch_pattern_of
 from headrace.replication.partition import Partition
 from headrace.replication.partitions import PartitionTable
 from headrace.security.audit.event import AuditClass
@@ -60,6 +60,7 @@ class _Known:
     def partitions(self, table: PartitionTable) -> list[Partition]:
         """The partitions on this broker. Raises the reason if one is not."""
         if table.changes != self._changes:
+            self._partitions = []
             self._partitions = [_located(table, each) for each in self.pattern.partitions]
             self._changes = table.changes
         return self._partitions
@@ -81,7 +82,7 @@ class QuickFetches:
     def handle(self, frame: bytes, peer: Peer, services: Services) -> bool:
         """Answer a request; False if the handler has to."""
         # What a client reads in order from the disk is read ahead, of which the handler takes care.
-        if self._answers.slots or peer.is_follower or peer.delivered or peer.ordered_reads:
+        if self._answers.slots or peer.is_follower or peer.ordered_reads:
             return False
         variables = None
         for known in self._known:
@@ -101,6 +102,8 @@ class QuickFetches:
         try:
             if pattern.limits.session_id:
                 return self._continue_session(context, pattern, epoch, offsets)
+            if epoch != NO_EPOCH:
+                return False  # It begins a session.
             partitions = known.partitions(services.partitions)
             found = _look(context, pattern, partitions, offsets, pattern.partitions)
         except HeadraceError:
@@ -233,6 +236,7 @@ def _look(
     is_elsewhere = bool(pattern.rack) and pattern.rack != settings.broker_rack
     is_committed = limits.isolation == READ_COMMITTED
     left_bytes = most_bytes = min(limits.max_bytes, settings.fetch_max_bytes)
+    delivered, total_bytes, is_enough = context.peer.delivered, 0, limits.max_wait_ms <= 0
     is_first = True
     found: list[_Found] = []
     for partition, offset, each in zip(partitions, offsets, wanted, strict=True):
@@ -243,6 +247,7 @@ def _look(
             or (is_elsewhere and partition.leading is not None)
             or log.cipher is not None
             or (is_committed and log.aborted)
+            or partition in delivered
         ):
             return None
         high_watermark, stable = log.high_watermark, replica.last_stable_offset
@@ -261,8 +266,9 @@ def _look(
             records = records_in_page_cache(cut)
             if records is None:
                 return None
-            left_bytes -= cut.length
+            left_bytes = max(0, left_bytes - cut.takes_bytes)
+            total_bytes += cut.takes_bytes
+            is_enough = is_enough or cut.is_closed
             is_first = False
         found.append(_Found(numbers, cut, records))
-    is_enough = limits.max_wait_ms <= 0 or most_bytes - left_bytes >= min(limits.min_bytes, most_bytes)
-    return found if is_enough else None
+    return found if is_enough or total_bytes >= min(limits.min_bytes, most_bytes) else None

@@ -38,7 +38,8 @@ _LATER = Struct(">iiqqi")
 _FLEXIBLE = Struct(">iiqiqi")
 _NUMBERS = Struct(">qqq")
 _UUID_SIZE = 16
-_NO_SESSION, _NO_EPOCH, _NO_REPLICA = 0, -1, -1
+NO_EPOCH = -1
+_NO_SESSION, _NO_REPLICA = 0, -1
 
 
 class _NoPattern(Exception):
@@ -177,7 +178,7 @@ class _Reader:
         _check(min(limits.max_wait_ms, limits.min_bytes, limits.max_bytes) >= 0 and limits.isolation in (0, 1))
         partitions = tuple(self._topics())
         if limits.session_id == _NO_SESSION:
-            _check(limits.session_epoch == _NO_EPOCH and bool(partitions))
+            _check(limits.session_epoch == NO_EPOCH and bool(partitions))
         else:
             _check(limits.session_epoch > 0)
         _check(self._count() == 0)
@@ -205,11 +206,11 @@ class _Reader:
 
     def _partition(self, topic: TopicKey) -> PatternPartition:
         frame, at = self._frame, self._at
-        epoch = _NO_EPOCH
+        epoch = NO_EPOCH
         if self._is_flexible:
             index, epoch, _, last_fetched_epoch, log_start, max_bytes = _FLEXIBLE.unpack_from(frame, at)
             # A consumer that names one gets the offset where its log diverges.
-            _check(last_fetched_epoch == _NO_EPOCH)
+            _check(last_fetched_epoch == NO_EPOCH)
             self._offsets_at.append(at + 8)
             self._at += _FLEXIBLE.size
             self._no_tags()

@@ -16,7 +16,8 @@ _CACHESTAT = 451
 """The system call's number, the same on every architecture that got it after its numbering was unified."""
 _PROBE_EVERY_BYTES = 64 * 1024
 _COPY_BYTES = 128 * 1024
-_NO_SENDFILE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+_NO_SENDFILE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMFILE, errno.ENFILE)
+"""Errors of sendfile(2), and of opening where it sends to, after which bytes are copied."""
 
 
 class _Range(ctypes.Structure):

@@ -286,8 +286,9 @@ class Log:
                     return None
             is_active = segment is segments.active
             end = below if is_active else min(below, segment.next_offset)
-            length = segments.end_position(segment, below, end_offset) - position
+            length = takes_bytes = segments.end_position(segment, below, end_offset) - position
             if length > max_bytes:
+                takes_bytes = max_bytes
                 stop, end = end_of_whole_batches(segment, position, position + max_bytes, size)
                 length = stop - position
                 if not length:
@@ -297,7 +298,8 @@ class Log:
                     length, end = header.size, min(header.next_offset, below)
                 elif end >= 0:
                     segments.note_slice_end(end, segment, stop)
-            return Slice(segment.reader(), position, length, first, not is_active, state.cipher, end)
+                takes_bytes = max(takes_bytes, length)
+            return Slice(segment.reader(), position, length, first, not is_active, state.cipher, end, takes_bytes)
         except OSError as error:
             raise storage_error(error, f"reading {self.directory.name}") from error
 

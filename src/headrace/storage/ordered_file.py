@@ -39,7 +39,11 @@ class OrderedFile:
     def bring_in(self, position: int, length: int) -> int:
         """Like `DiskFile.bring_in`; the kernel may go on with what follows. Raises `OSError`."""
         if self._handle is None:
-            self._handle = self.source.reopened_in_order()
+            try:
+                self._handle = self.source.reopened_in_order()
+            except OSError:
+                # No file can be opened now: the one that is open does, too.
+                return self.source.bring_in(position, length)
         return self._handle.bring_in(position, length)
 
     def read_on(self, position: int, end: int, may_go_on: Callable[[], bool]) -> ReadTo:

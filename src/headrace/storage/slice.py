@@ -48,6 +48,8 @@ class Slice(NamedTuple):
     """Decrypts the batches; None if the log has never been encrypted, or the bytes are for another replica."""
     end_offset: int = -1
     """The offset after the last batch; -1 if it is not known without reading more of the file."""
+    takes_bytes: int = 0
+    """What it takes of its limit: all of it where the next batch does not fit. At least its length."""
 
     def bring_in(self, give_way: Callable[[], int], ordered: OrderedFile | None = None) -> None:
         """Read into the page cache what it lacks, and the next header. Blocking. Raises `OSError`.

@@ -73,6 +73,10 @@ def test_fetches_one_after_another_have_all_records_once(
             batches = batches_of(part)
             first = next(b for b in everything if b.base_offset == batches[0][0])
             assert part.length <= max(max_bytes, first.size)
+            unlimited = log.slice(offset, 1 << 30, below, at_least_one=True)
+            assert unlimited is not None
+            assert unlimited.takes_bytes == unlimited.length
+            assert part.takes_bytes == max(part.length, min(unlimited.length, max_bytes))
             assert (log.slice(offset, max_bytes, below, at_least_one=False) is None) is (first.size > max_bytes)
             assert part.end_offset in (-1, batches[-1][1], below)
             assert part.end_offset >= 0 or not is_cached

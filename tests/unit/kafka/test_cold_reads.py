@@ -96,7 +96,9 @@ def test_what_consumers_wait_for_is_read_before_what_is_read_ahead() -> None:
             reads = ColdReads(workers, 1)
             reads.run(lambda: work("first"), ended.append, is_follower=False)
             reads.run_ahead(lambda: work("ahead"), ended.append)
+            assert reads.may_read_ahead()
             reads.run(lambda: work("second"), ended.append, is_follower=False)
+            assert not reads.may_read_ahead()
             gate.set()
             await until_async(lambda: len(ended) == 3)
             assert begun == ["first", "second", "ahead"]

@@ -32,6 +32,7 @@ from headrace.security.audit.event import AuditClass
 from headrace.security.audit.log import AuditRules
 from headrace.security.authorizer import Authorizer
 from headrace.security.security import Security
+from headrace.storage.log import Log
 from headrace.testing.disks import ModelDisk, ModelFile
 from headrace.testing.logs import LogBench
 from tests.unit.protocol.fetch_requests import FetchBytes, WantedPart
@@ -330,6 +331,82 @@ def test_what_is_not_in_the_page_cache_is_left_to_the_handler(monkeypatch: pytes
         monkeypatch.setattr(ModelFile, "is_cached", lambda *_: False)
         assert await broker.ask(PLAIN.encode()) == expected
         assert broker.quick == 2
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_quick", [True, False])
+def test_an_answer_that_has_no_room_for_another_batch_does_not_wait(*, is_quick: bool) -> None:
+    """A client that wants as many bytes as a partition may give: whole batches are fewer."""
+
+    async def run() -> None:
+        broker = Served(is_quick=is_quick)
+        for _ in range(30):
+            broker.append("orders", 0, b"x" * 900)
+        wanted = PLAIN._replace(
+            topics=[("orders", TOPICS[TopicName("orders")], [WantedPart(0, 0, 5_000)])],
+            min_bytes=5_000,
+            max_wait_ms=3_600_000,
+        )
+        for _ in range(4):
+            answer = await broker.ask(wanted.encode())
+        assert 3_000 < answer.count(b"x") < 5_000
+        assert (broker.quick > 0) is is_quick
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_quick", [True, False])
+def test_the_rest_of_a_closed_segment_does_not_wait(*, is_quick: bool) -> None:
+    async def run() -> None:
+        broker = Served(is_quick=is_quick)
+        for _ in range(80):
+            broker.append("orders", 0, b"x" * 900)
+        log = broker.partitions[TopicName("orders"), 0].log
+        last = log.segments[0].next_offset - 1
+        wanted = PLAIN._replace(
+            topics=[("orders", TOPICS[TopicName("orders")], [WantedPart(0, last, 9_000)])],
+            min_bytes=5_000,
+            max_wait_ms=3_600_000,
+        )
+        for _ in range(4):
+            answer = await broker.ask(wanted.encode())
+        assert answer.count(b"x") == 900
+        assert (broker.quick > 0) is is_quick
+
+    asyncio.run(run())
+
+
+def test_a_partition_that_does_not_fit_takes_the_rest_of_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a fetch of a thousand partitions does not look into all of them."""
+
+    async def run() -> None:
+        broker = Served(is_quick=False)
+        looked: list[int] = []
+        for index in range(PARTITIONS):
+            for _ in range(30):
+                broker.append("orders", index, b"x" * 900)
+        right = Log.slice
+
+        def watched(log: Log, *args: Any, **kwargs: Any) -> Any:
+            looked.append(1)
+            return right(log, *args, **kwargs)
+
+        monkeypatch.setattr(Log, "slice", watched)
+        parts = [WantedPart(index, 0, 50_000) for index in range(PARTITIONS)]
+        await broker.ask(PLAIN._replace(topics=[("orders", TOPICS[TopicName("orders")], parts)]).encode())
+        assert len(looked) == 1
+
+    asyncio.run(run())
+
+
+def test_a_request_that_begins_a_session_is_left_to_the_handler() -> None:
+    async def run() -> None:
+        broker = await served()
+        answer = await broker.ask(PLAIN._replace(session_epoch=0).encode())
+        assert broker.quick == 1
+        assert len(broker.services.fetch_sessions) == 1
+        assert unpack_from(">i", answer, 11) != (0,)
 
     asyncio.run(run())
 

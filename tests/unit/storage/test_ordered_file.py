@@ -1,5 +1,6 @@
 """A file that is read from front to back, and leaves the page cache behind the reader."""
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +106,13 @@ def test_errors_of_the_disk_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Recorded, "bring_in", fail)
     with pytest.raises(OSError, match="played"):
         ordered(Recorded(MIB)).read_on(0, MIB, lambda: True)
+
+
+def test_without_another_handle_it_reads_through_the_one_that_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Any) -> Recorded:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(Recorded, "reopened_in_order", fail)
+    file = Recorded(100 * MIB)
+    assert ordered(file).bring_in(5, MIB) == MIB
+    assert file.read == [(5, MIB)]
