@@ -172,14 +172,16 @@ class AckBatcher:
             self._may_overtake = not extensions and not nacks
             if self._has_second():
                 self._wake_second()
-            if extensions:
-                self._say(wire.Extend(self._queue, [each for each, _ in extensions]), extensions, "extended")
-            if acks:
-                self._say_acks(acks)
-            if nacks:
-                self._say(wire.GiveBack(self._queue, [each for each, _ in nacks]), nacks, "")
-            self._may_overtake = False
-            self._answered_one()
+            try:
+                if extensions:
+                    self._say(wire.Extend(self._queue, [each for each, _ in extensions]), extensions, "extended")
+                if acks:
+                    self._say_acks(acks)
+                if nacks:
+                    self._say(wire.GiveBack(self._queue, [each for each, _ in nacks]), nacks, "")
+            finally:
+                self._may_overtake = False
+                self._answered_one()
         left = [*_take_all(self._acks), *_take_all(self._nacks), *_take_all(self._extensions)]
         self._tell(left, [ClientError("the client is closed")] * len(left))
 
@@ -204,11 +206,13 @@ class AckBatcher:
                     return
                 acks = _take(self._acks)
                 self._in_flight += 1
-            self._say_acks(acks)
-            self._answered_one()
+            try:
+                self._say_acks(acks)
+            finally:
+                self._answered_one()
 
     def _has_second(self) -> bool:
-        return self._may_overtake and len(self._acks) >= _SECOND_FROM
+        return self._may_overtake and len(self._acks) >= _SECOND_FROM and not self._extensions and not self._nacks
 
     def _answered_one(self) -> None:
         with self._lock:
@@ -300,7 +304,10 @@ class AckBatcher:
                     calls.append((call, settlement))
             self._answered.notify_all()
         for call, settlement in calls:
-            call(settlement)
+            try:
+                call(settlement)
+            except Exception:
+                log.exception("what was to be called with the result of an acknowledgement failed")
 
 
 def _take(waiting: "deque[Wanted[T]]") -> "list[Wanted[T]]":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from headrace.client.queue.acks import AckBatcher
 from headrace.client.queue.message import QueueMessage
-from headrace.client.queue.ranges import messages_of
+from headrace.client.queue.ranges import RangeMessage
 from headrace.client.queue.rpc import QueueRpc
 from headrace.model import queue_wire as wire
 
@@ -31,8 +31,8 @@ class QueueReceiver:
         self._connection = connection
         self._rpc = rpc
         self._settler = settler
-        self._as_batches = True
-        """Whether messages may be received as ranges, which are decoded here."""
+        self._decode = _decoder()
+        """Decodes messages that are received as ranges; None to receive them one by one."""
 
     def receive(self, maximum: int, wait_s: float, visibility_ms: int | None, kind: Any) -> list[QueueMessage]:
         """The messages that come within a time, as soon as there are any; `kind` is the type of their values."""
@@ -71,20 +71,29 @@ class QueueReceiver:
         is_over: Callable[[], bool] = lambda: False,
         process: "Callable[[QueueMessage], ProcessSpan] | None" = None,
     ) -> list[QueueMessage]:
-        wait_s = max(0.0, wait_s)
+        wait_s, decode = max(0.0, wait_s), self._decode
         call = wire.Receive(
-            self._name, min(maximum, _AT_ONCE), round(wait_s * 1000), visibility_ms, as_batches=self._as_batches
+            self._name, min(maximum, _AT_ONCE), round(wait_s * 1000), visibility_ms, as_batches=decode is not None
         )
         found = self._rpc.call(call, wire.AllReceived, longer_s=wait_s, patience_s=patience_s, is_over=is_over)
         name, settler = self._name, self._settler
-        if not found.ranges:
+        if not found.ranges or decode is None:
             return [QueueMessage(name, each, settler, process) for each in found.messages]
-        decoded, unreadable = messages_of(found)
+        decoded, unreadable = decode(found)
         if unreadable:
             # The broker decides what becomes of records that cannot be decoded.
-            self._as_batches = False
+            self._decode = None
             for receipt in unreadable:
                 settler.nack(receipt, 0, "the record cannot be decoded")
         # They have the same fields.
         messages = cast(list[wire.Received], decoded)
         return [QueueMessage(name, each, settler, process) for each in messages]
+
+
+def _decoder() -> Callable[[wire.AllReceived], tuple[list[RangeMessage], list[str]]] | None:
+    """None where the packages that it needs are not installed."""
+    try:
+        from headrace.client.queue.range_decoder import messages_of
+    except ImportError:
+        return None
+    return messages_of

@@ -35,12 +35,22 @@ def batches_of(partition: Partition, ranges: Sequence[LeaseRange]) -> bytes | No
         return None
     found = _FoundBatches(partition, most_records=_MOST_OTHERS * wanted)
     try:
-        for first, last, *_ in sorted(ranges):
-            if not found.add(first, last):
-                return None
-    except HeadraceError:
+        if not all(found.add(first, last) for first, last in _together(ranges)):
+            return None
+    except (HeadraceError, OSError):
         return None
     return b"".join(found.parts)
+
+
+def _together(ranges: Sequence[LeaseRange]) -> list[tuple[int, int]]:
+    """The ranges in the order of the log, with neighbours as one."""
+    found: list[tuple[int, int]] = []
+    for first, last, *_ in sorted(ranges):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = found[-1][0], last
+        else:
+            found.append((first, last))
+    return found
 
 
 class _FoundBatches:
@@ -49,6 +59,7 @@ class _FoundBatches:
         self._partition = partition
         self._most_records = most_records
         self._size_bytes = 0
+        self._read_bytes = 0
         self._next_offset = 0
 
     def add(self, first: int, last: int) -> bool:
@@ -59,13 +70,15 @@ class _FoundBatches:
             data = cut.read_cached() if cut is not None and cut.length <= _MOST_BYTES else None
             if data is None:
                 return False
+            self._read_bytes += len(data)
             begin = end = -1
             for position, header in iter_headers(data):
                 if header.next_offset <= offset:
                     continue
                 if header.base_offset > last:
                     break
-                if header.attributes & ENCRYPTED:
+                if header.attributes & ENCRYPTED or header.codec:
+                    # Nobody knows how large it is before it is decompressed.
                     return False
                 begin = position if begin < 0 else begin
                 end = position + header.size
@@ -75,6 +88,6 @@ class _FoundBatches:
                 return False
             self.parts.append(memoryview(data)[begin:end])
             self._size_bytes += end - begin
-            if self._most_records < 0 or self._size_bytes > _MOST_BYTES:
+            if self._most_records < 0 or max(self._size_bytes, self._read_bytes) > _MOST_BYTES:
                 return False
         return True

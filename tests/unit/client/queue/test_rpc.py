@@ -13,7 +13,8 @@ import pytest
 
 from headrace.client.errors import ClientError, LeaseLost, NoSuchQueue, QueueFailed, Unreachable
 from headrace.client.queue.acks import AckBatcher
-from headrace.client.queue.ranges import RangeMessage, messages_of
+from headrace.client.queue.range_decoder import messages_of
+from headrace.client.queue.ranges import RangeMessage
 from headrace.client.queue.rpc import QueueRpc
 from headrace.model import queue_wire as wire
 from headrace.records.builder import build_batch
@@ -212,6 +213,21 @@ def test_acknowledgements_of_many_threads_are_all_answered(server: _Server, door
         each.join(_ENOUGH_S)
     settler.close()
     assert sorted(int(receipt) for _, call in server.calls for receipt in call.receipts) == list(range(1_800))
+
+
+def test_a_callback_that_fails_does_not_end_the_acknowledgements(server: _Server, door: QueueRpc) -> None:
+    server.answer = lambda name, call: wire.Outcomes([None] * len(call.receipts))
+    settler = AckBatcher("q", door)
+    called = threading.Event()
+
+    def fail(_: object) -> None:
+        called.set()
+        raise RuntimeError("played")
+
+    settler.ack("a").when_done(fail)
+    assert called.wait(_ENOUGH_S)
+    settler.ack("b").result(_ENOUGH_S)
+    settler.close()
 
 
 def test_an_answer_about_other_messages_fails_the_acknowledgements(server: _Server, door: QueueRpc) -> None:

@@ -5,7 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from headrace.client.queue.ranges import RangeMessage, messages_of, ranges_of
+from headrace.client.queue.range_decoder import messages_of
+from headrace.client.queue.ranges import RangeMessage, ranges_of
 from headrace.model import queued
 from headrace.model.errors import InvalidReceipt, NotInFlight
 from headrace.model.queue_wire import AllReceived, Received
@@ -57,11 +58,10 @@ def acknowledged(broker: QueueBroker, queue: str, found: AllReceived | list[Rece
     return broker.run(run())
 
 
-@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4, Codec.ZSTD])
-def test_a_range_has_the_same_messages_as_a_receive_without_ranges(broker: QueueBroker, codec: Codec) -> None:
+def test_a_range_has_the_same_messages_as_a_receive_without_ranges(broker: QueueBroker) -> None:
     first, second = broker.create(), broker.create()
     for queue in (first, second):
-        append(broker, queue, 60, codec=codec)
+        append(broker, queue, 60)
         append(broker, queue, 20, (queued.ID, b"mine"), ("x", b"y"), (queued.GROUP, b"g"), (queued.ORIGIN, b"{}"))
     ranges = decoded(received(broker, first))
     singles = broker.receive(second, 1_000, wait_ms=20_000)
@@ -73,6 +73,15 @@ def test_a_range_has_the_same_messages_as_a_receive_without_ranges(broker: Queue
                 assert getattr(one, name) == getattr(other, name), name
     assert ranges[-1].id == "mine"
     assert broker.run(broker.queues.acknowledge(first, [message.receipt for message in ranges])) == [None] * 80
+
+
+def test_compressed_messages_are_sent_one_by_one(broker: QueueBroker) -> None:
+    """How large they are is known when they are decompressed, and an answer has a bound."""
+    queue = broker.create()
+    append(broker, queue, 60, codec=Codec.ZSTD)
+    found = received(broker, queue)
+    assert isinstance(found, list)
+    assert len(found) == 60
 
 
 def test_ranges_are_acknowledged_and_stay_so_after_a_restart(own: QueueBroker) -> None:
@@ -136,6 +145,24 @@ def test_what_is_not_in_the_page_cache_is_read_by_a_worker(
     monkeypatch.setattr(Slice, "read_cached", lambda _: None)
     assert batches_of(partition, ranges) is None
     assert [message.offset for message in broker.receive(queue, 100, wait_ms=20_000)] == list(range(100))
+
+
+def test_neighbours_that_are_received_again_are_read_together(
+    broker: QueueBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is a range of its own, with its own attempt."""
+    queue, reads, right = broker.create(), [], Slice.read_cached
+    for _ in range(60):
+        append(broker, queue, 1)
+
+    def watched(cut: Slice) -> object:
+        reads.append(cut.length)
+        return right(cut)
+
+    monkeypatch.setattr(Slice, "read_cached", watched)
+    partition = broker.services.partitions.get(queue, 0)
+    assert batches_of(partition, [LeaseRange(at, at, 2, 0, 0) for at in reversed(range(60))]) is not None
+    assert len(reads) == 1
 
 
 def test_ranges_in_the_order_of_their_priority(broker: QueueBroker) -> None:
