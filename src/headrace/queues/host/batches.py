@@ -78,7 +78,7 @@ class _FoundBatches:
                 if header.base_offset > last:
                     break
                 if header.attributes & ENCRYPTED or header.codec:
-                    # Nobody knows how large it is before it is decompressed.
+                    # Its size is known only when it is decompressed.
                     return False
                 begin = position if begin < 0 else begin
                 end = position + header.size
