@@ -43,7 +43,7 @@ class BetweenSyncs:
     def is_quiet(self) -> bool:
         """True while no sync is in progress and there were few lately: much can be read at once."""
         begun_s = self._begun_s
-        return self._idle.is_set() and (len(begun_s) < BUSY_SYNCS or self._now_s() - begun_s[0] >= BUSY_S)
+        return not self.is_syncing and (len(begun_s) < BUSY_SYNCS or self._now_s() - begun_s[0] >= BUSY_S)
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until no sync is in progress, but not longer than so many seconds; False if one still is."""
